@@ -1,0 +1,2 @@
+"""Reproducible evaluation of LLM inference engines."""
+
