@@ -1,2 +1,1 @@
 """Reproducible evaluation of LLM inference engines."""
-

@@ -1,0 +1,1 @@
+"""The register of published claims and its judge."""

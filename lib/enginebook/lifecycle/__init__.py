@@ -1,0 +1,1 @@
+"""Environments, models, server processes and the guard that ends them."""

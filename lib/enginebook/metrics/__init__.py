@@ -1,0 +1,1 @@
+"""Wire records to requests to summaries; pure functions over frames."""

@@ -1,0 +1,1 @@
+"""Model shapes, hardware ceilings, roofline bounds; pure functions."""

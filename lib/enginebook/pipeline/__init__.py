@@ -1,0 +1,1 @@
+"""The study as a plan of stages, each one notebook, run through Snakemake."""

@@ -1,0 +1,1 @@
+"""Charts, tables, theme and the offline HTML exporter."""

@@ -1,0 +1,1 @@
+"""Intervals, comparisons, verdicts; pure functions over frames."""
