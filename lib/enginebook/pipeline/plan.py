@@ -1,0 +1,264 @@
+"""A study as a plan of stages; each stage is one notebook whose folder is named by what it depends on.
+
+A stage's digest covers all that can change its result: its notebook, the parameters it uses, the
+locks, the host, the instrument's version, and the digests of the stages before it. Equal inputs
+therefore meet equal folders: what is there is done, and a changed parameter runs only what
+depends on it. Stages that derive (compare, claims, report) also cover the package's source, since
+running them again costs seconds; stages that measure do not, since that would cost GPU hours for
+a changed comment. What changes a measurement bumps `INSTRUMENT_VERSION`.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from enginebook.paths import engine_recipes_dir, notebooks_dir, params_dir
+from enginebook.store import digest_of, read_json
+from enginebook.study import Cell, EngineSpec, ModelSpec, Study
+from enginebook.study_file import read_yaml
+
+INSTRUMENT_VERSION = 1
+"""Raise when load, launch or host measurements change their meaning: stored cells are then taken anew."""
+
+NOTEBOOK_OF = {
+    "host": "00_host.ipynb",
+    "install": "10_install.ipynb",
+    "launch": "20_launch.ipynb",
+    "load": "30_load.ipynb",
+    "compare": "40_compare.ipynb",
+    "claims": "50_claims.ipynb",
+    "report": "60_report.ipynb",
+}
+EXCLUSIVE = frozenset({"host", "install", "launch", "load"})
+"""Kinds that measure this machine, and so run alone on it."""
+
+LAST_PRIORITY = 1000
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One notebook run.
+
+    Attributes
+    ----------
+    name
+        Unique in the plan: ``launch-vllm``, ``load-vllm-b0``.
+    kind
+        Key of `NOTEBOOK_OF`.
+    parameters
+        What the notebook gets on top of the study's own parameters.
+    needs
+        Names of the stages whose results it reads.
+    folder
+        Its place below the outputs folder, ``stages/<name>-<digest>``.
+    order
+        Position in the running order; drift of the machine cancels in it (A B, B A).
+    """
+
+    name: str
+    kind: str
+    digest: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    needs: tuple[str, ...] = ()
+    order: int = 0
+
+    @property
+    def folder(self) -> str:
+        """Return the stage's folder, relative to the outputs folder."""
+        return f"stages/{self.name}-{self.digest}"
+
+    @property
+    def marker(self) -> str:
+        """Return the file that says the stage is done, relative to the outputs folder."""
+        return f"{self.folder}/stage.json"
+
+    @property
+    def exclusive(self) -> bool:
+        """Return whether nothing else may run beside it."""
+        return self.kind in EXCLUSIVE
+
+    @property
+    def priority(self) -> int:
+        """Return Snakemake's priority: earlier in the order is higher."""
+        return LAST_PRIORITY - self.order
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All stages of a study on one host, in running order."""
+
+    run_id: str
+    study: Mapping[str, Any]
+    parameters: Mapping[str, Any]
+    host_id: str
+    stages: tuple[Stage, ...]
+
+    def stage(self, name: str) -> Stage:
+        """Return the stage with this name."""
+        return next(s for s in self.stages if s.name == name)
+
+    def of_kind(self, kind: str) -> list[Stage]:
+        """Return the stages of one kind, in order."""
+        return [s for s in self.stages if s.kind == kind]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plan as JSON values."""
+        return asdict(self) | {"stages": [asdict(s) for s in self.stages]}
+
+    @classmethod
+    def read(cls, path: Path) -> Plan:
+        """Read a plan written by `to_json`."""
+        value = read_json(path)
+        stages = tuple(Stage(**{**s, "needs": tuple(s["needs"])}) for s in value.pop("stages"))
+        return cls(**value, stages=stages)
+
+
+def _sha256(parts: Iterable[bytes]) -> str:
+    total = hashlib.sha256()
+    for part in parts:
+        total.update(hashlib.sha256(part).digest())
+    return total.hexdigest()
+
+
+@functools.cache
+def source_digest() -> str:
+    """Return a digest of the package's own source and templates."""
+    package = Path(__file__).resolve().parents[1]
+    files = sorted(p for p in package.rglob("*") if p.is_file() and "__pycache__" not in p.parts)
+    return _sha256(str(p.relative_to(package)).encode() + b"\0" + p.read_bytes() for p in files)
+
+
+def notebook_digest(kind: str) -> str:
+    """Return a digest of a notebook's source cells; outputs and metadata do not count."""
+    notebook = read_json(notebooks_dir() / NOTEBOOK_OF[kind])
+    return digest_of([[c["cell_type"], "".join(c["source"])] for c in notebook["cells"]])
+
+
+def recipe_digest(engine: EngineSpec) -> str:
+    """Return a digest of an engine's recipe, of all files it names, and of the study's overrides."""
+    folder = engine_recipes_dir()
+    recipe = read_yaml(folder / f"{engine.recipe}.yaml")
+    named = [folder / str(v) for v in recipe.get("environment", {}).values() if isinstance(v, str)]
+    files = [p.read_bytes() for p in named if p.is_file()]
+    return digest_of([recipe, _sha256(files), engine.options, engine.environment])
+
+
+def model_digest(model: ModelSpec) -> str:
+    """Return a digest of the model: its registry entry, or the names and sizes of its files."""
+    identity: Any = model.model_dump()
+    if model.name is not None:
+        known = read_yaml(params_dir() / "models.yaml")
+        identity = [identity, known.get("models", known).get(model.name)]
+    elif model.path is not None:
+        identity = [identity, _file_sizes(Path(model.path))]
+    return digest_of(identity)
+
+
+def _file_sizes(path: Path) -> list[list[Any]]:
+    files = sorted(path.rglob("*")) if path.is_dir() else [path]
+    return [[p.name, p.stat().st_size] for p in files if p.is_file()]
+
+
+def cell_digest(cell: Cell, engine: EngineSpec, model: ModelSpec, host_id: str) -> str:
+    """Return what identifies one measured load cell, whichever study asks for it."""
+    return digest_of(
+        [
+            INSTRUMENT_VERSION,
+            cell.model_dump(),
+            recipe_digest(engine),
+            model_digest(model),
+            host_id,
+        ]
+    )
+
+
+class _Planner:
+    """Builds stages one after the other, so that each may cover the digests before it."""
+
+    def __init__(self, study: Study, host_id: str) -> None:
+        self.study, self.host_id = study, host_id
+        self.stages: dict[str, Stage] = {}
+
+    def add(
+        self, kind: str, name: str, *, needs: tuple[str, ...], covers: object, **parameters: Any
+    ) -> str:
+        measured = INSTRUMENT_VERSION if kind in EXCLUSIVE else source_digest()
+        before = {need: self.stages[need].digest for need in needs}
+        digest = digest_of([kind, notebook_digest(kind), measured, self.host_id, before, covers])
+        order = len(self.stages)
+        self.stages[name] = Stage(name, kind, digest, parameters, needs, order)
+        return name
+
+    def build(self) -> tuple[Stage, ...]:
+        study, model = self.study, model_digest(self.study.model)
+        host = self.add("host", "host", needs=(), covers=None)
+        ready: dict[str, str] = {}
+        measured: list[str] = [host]
+        for engine in study.engines:
+            recipe = [recipe_digest(engine), model]
+            install = self.add(
+                "install", f"install-{engine.name}", needs=(), covers=recipe, engine=engine.name
+            )
+            ready[engine.name] = install
+            measured.append(install)
+        for engine in study.engines:
+            measured.append(
+                self.add(
+                    "launch",
+                    f"launch-{engine.name}",
+                    needs=(ready[engine.name],),
+                    covers=[engine.model_dump(), study.port],
+                    engine=engine.name,
+                )
+            )
+        for block, name in study.block_order():
+            cells = [c.model_dump() for c in study.cells(name, block)]
+            measured.append(
+                self.add(
+                    "load",
+                    f"load-{name}-b{block}",
+                    needs=(ready[name],),
+                    covers=[study.engine(name).model_dump(), cells, study.port],
+                    engine=name,
+                    block=block,
+                )
+            )
+        everything = study.model_dump()
+        compare = self.add("compare", "compare", needs=tuple(measured), covers=everything)
+        claims = self.add("claims", "claims", needs=(compare, host), covers=everything)
+        self.add("report", "report", needs=(*measured, compare, claims), covers=everything)
+        return tuple(self.stages.values())
+
+
+def make_plan(study: Study, parameters: Mapping[str, Any], host_id: str) -> Plan:
+    """Return the plan of a study on one host.
+
+    Parameters
+    ----------
+    study
+        The validated study.
+    parameters
+        The study's flat parameters as its file gives them; every notebook receives them.
+    host_id
+        Digest of the hardware, from `enginebook.lifecycle.host.host_id`.
+    """
+    identity = digest_of(
+        [
+            study.model_dump(),
+            [recipe_digest(e) for e in study.engines],
+            model_digest(study.model),
+            host_id,
+        ]
+    )
+    return Plan(
+        run_id=f"{study.study}-{identity}",
+        study=study.model_dump(),
+        parameters=dict(parameters),
+        host_id=host_id,
+        stages=_Planner(study, host_id).build(),
+    )

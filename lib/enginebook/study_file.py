@@ -1,0 +1,164 @@
+"""Read a study file: safe YAML, scenario references resolved, errors that name file, line and key."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from enginebook.errors import InputError
+from enginebook.paths import params_dir
+from enginebook.study import Study
+
+Location = tuple[str | int, ...]
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """Safe YAML that refuses a key given twice, which plain YAML silently lets the last one win."""
+
+
+def _mapping_without_twins(loader: _StrictLoader, node: yaml.MappingNode) -> dict[Any, Any]:
+    seen: set[Any] = set()
+    for key_node, _ in node.value:
+        key = loader.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
+        if key in seen:
+            raise yaml.constructor.ConstructorError(
+                None, None, f"the key {key!r} is given twice", key_node.start_mark
+            )
+        seen.add(key)
+    return loader.construct_mapping(node, deep=True)
+
+
+_StrictLoader.add_constructor(
+    yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping_without_twins
+)
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Return a YAML file's top-level mapping.
+
+    Raises
+    ------
+    InputError
+        When the file is missing, is not YAML, or holds something else than a mapping.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file", _files_like(path)) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read ({error})") from None
+    try:
+        value = yaml.load(text, Loader=_StrictLoader)  # noqa: S506 (a SafeLoader subclass)
+    except yaml.YAMLError as error:
+        raise InputError(f"{path}: {_yaml_problem(error)}", "mend the YAML") from None
+    if not isinstance(value, dict):
+        raise InputError(f"{path}: holds no mapping of keys to values")
+    return value
+
+
+def _yaml_problem(error: yaml.YAMLError) -> str:
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        return f"line {error.problem_mark.line + 1}: {error.problem}"
+    return f"not YAML ({error})"
+
+
+def _files_like(path: Path) -> str:
+    folder = path.parent
+    names = sorted(p.name for p in folder.glob("*.yaml")) if folder.is_dir() else []
+    return f"files there: {', '.join(names)}" if names else "check the path"
+
+
+def closest(word: str, known: Iterable[str]) -> str:
+    """Return ``did you mean 'x'?`` or the list of what is known."""
+    names = sorted(known)
+    near = difflib.get_close_matches(word, names, n=1)
+    return f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names)}"
+
+
+def resolve_scenarios(entries: object, folder: Path | None = None) -> object:
+    """Replace ``use: NAME`` (or a bare name) by params/scenarios/NAME.yaml, own keys on top."""
+    if not isinstance(entries, list):
+        return entries  # pydantic names the wrong type
+    return [_resolve_scenario(entry, folder or params_dir() / "scenarios") for entry in entries]
+
+
+def _resolve_scenario(entry: object, folder: Path) -> object:
+    given: Mapping[str, Any]
+    if isinstance(entry, str):
+        given = {"use": entry}
+    elif isinstance(entry, dict):
+        given = entry
+    else:
+        return entry
+    if "use" not in given:
+        return dict(given)
+    name = str(given["use"])
+    path = folder / f"{name}.yaml"
+    if "/" in name or not path.is_file():
+        known = (p.stem for p in folder.glob("*.yaml"))
+        raise InputError(f"key scenarios: no scenario {name!r} in {folder}", closest(name, known))
+    own = {key: value for key, value in given.items() if key != "use"}
+    return {"name": name, **read_yaml(path), **own}
+
+
+def study_from_parameters(parameters: Mapping[str, Any], origin: str = "parameters") -> Study:
+    """Validate flat parameters (a study file's keys, or a notebook's variables).
+
+    Raises
+    ------
+    InputError
+        One line a problem: origin, key, what was given, what is wanted.
+    """
+    resolved = dict(parameters)
+    if "scenarios" in resolved:
+        try:
+            resolved["scenarios"] = resolve_scenarios(resolved["scenarios"])
+        except InputError as error:
+            raise InputError(f"{origin}: {error.message}", error.remedy) from None
+    try:
+        return Study.model_validate(resolved)
+    except ValidationError as error:
+        raise InputError(*_describe(error, origin)) from None
+
+
+def _describe(error: ValidationError, origin: str) -> tuple[str, str]:
+    problems = [_problem(detail) for detail in error.errors(include_url=False)]
+    return "\n".join(f"{origin}: {p}" for p in problems), "mend the keys named above"
+
+
+def _problem(detail: Any) -> str:
+    location: Location = detail["loc"]
+    key = ".".join(str(part) for part in location) or "(top level)"
+    if detail["type"] == "extra_forbidden":
+        known = _known_keys(location[:-1])
+        return f"key {key}: unknown; {closest(str(location[-1]), known)}"
+    if detail["type"] == "missing":
+        return f"key {key}: is missing"
+    given = repr(detail.get("input"))
+    shown = given if len(given) <= 60 else given[:57] + "..."
+    return f"key {key}: {detail['msg']} (given: {shown})"
+
+
+def _known_keys(parent: Location) -> list[str]:
+    from enginebook.study import EngineSpec, ModelSpec, Scenario
+
+    models = {"engines": EngineSpec, "scenarios": Scenario, "model": ModelSpec}
+    model = models.get(str(parent[0]), Study) if parent else Study
+    return list(model.model_fields)
+
+
+def load_study(path: Path) -> tuple[Study, dict[str, Any]]:
+    """Return a study file as a validated study and as its flat parameters, as written.
+
+    Raises
+    ------
+    InputError
+        Naming file, key and remedy; nothing was started.
+    """
+    parameters = read_yaml(path)
+    return study_from_parameters(parameters, str(path)), parameters
