@@ -1,8 +1,9 @@
-"""Read a study file: safe YAML, scenario references resolved, errors that name file, line and key."""
+"""Read a study file: safe YAML, scenario references resolved, errors that name file and key."""
 
 from __future__ import annotations
 
 import difflib
+import textwrap
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from pydantic import ValidationError
 
 from enginebook.errors import InputError
 from enginebook.paths import params_dir
-from enginebook.study import Study
+from enginebook.study import EngineSpec, ModelSpec, Scenario, Study
 
 Location = tuple[str | int, ...]
 
@@ -140,13 +141,11 @@ def _problem(detail: Any) -> str:
     if detail["type"] == "missing":
         return f"key {key}: is missing"
     given = repr(detail.get("input"))
-    shown = given if len(given) <= 60 else given[:57] + "..."
+    shown = textwrap.shorten(given, 60, placeholder="...")
     return f"key {key}: {detail['msg']} (given: {shown})"
 
 
 def _known_keys(parent: Location) -> list[str]:
-    from enginebook.study import EngineSpec, ModelSpec, Scenario
-
     models = {"engines": EngineSpec, "scenarios": Scenario, "model": ModelSpec}
     model = models.get(str(parent[0]), Study) if parent else Study
     return list(model.model_fields)

@@ -1,4 +1,4 @@
-"""A study as a plan of stages; each stage is one notebook whose folder is named by what it depends on.
+"""A study as a plan of stages, each one notebook whose folder is named by what it depends on.
 
 A stage's digest covers all that can change its result: its notebook, the parameters it uses, the
 locks, the host, the instrument's version, and the digests of the stages before it. Equal inputs
@@ -23,7 +23,7 @@ from enginebook.study import Cell, EngineSpec, ModelSpec, Study
 from enginebook.study_file import read_yaml
 
 INSTRUMENT_VERSION = 1
-"""Raise when load, launch or host measurements change their meaning: stored cells are then taken anew."""
+"""Raise when a measurement changes its meaning: stored cells are then taken anew."""
 
 NOTEBOOK_OF = {
     "host": "00_host.ipynb",
@@ -140,7 +140,7 @@ def notebook_digest(kind: str) -> str:
 
 
 def recipe_digest(engine: EngineSpec) -> str:
-    """Return a digest of an engine's recipe, of all files it names, and of the study's overrides."""
+    """Return a digest of an engine's recipe, the files it names, and the study's overrides."""
     folder = engine_recipes_dir()
     recipe = read_yaml(folder / f"{engine.recipe}.yaml")
     named = [folder / str(v) for v in recipe.get("environment", {}).values() if isinstance(v, str)]
@@ -206,16 +206,16 @@ class _Planner:
             )
             ready[engine.name] = install
             measured.append(install)
-        for engine in study.engines:
-            measured.append(
-                self.add(
-                    "launch",
-                    f"launch-{engine.name}",
-                    needs=(ready[engine.name],),
-                    covers=[engine.model_dump(), study.port],
-                    engine=engine.name,
-                )
+        measured += [
+            self.add(
+                "launch",
+                f"launch-{engine.name}",
+                needs=(ready[engine.name],),
+                covers=[engine.model_dump(), study.port],
+                engine=engine.name,
             )
+            for engine in study.engines
+        ]
         for block, name in study.block_order():
             cells = [c.model_dump() for c in study.cells(name, block)]
             measured.append(

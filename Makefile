@@ -1,0 +1,38 @@
+# The two commands are `make study` and `make test`; everything else helps with them.
+PYTHON ?= python3
+PARAMS ?= params/quickstart.yaml
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.PHONY: study test lab check format lock clean help
+
+help:            ## list the targets
+	@sed -n 's/^\([a-z]*\):[^#]*## /  make \1|/p' Makefile | column -t -s '|'
+
+study: $(READY)  ## set everything up and run PARAMS to its report
+	@$(BIN)/enginebook run $(PARAMS)
+
+test: $(READY)   ## run the whole test suite
+	@$(BIN)/python -m pytest $(TESTS)
+
+lab: $(READY)    ## open JupyterLab on notebooks/
+	@$(BIN)/jupyter lab --ip=127.0.0.1 --notebook-dir=notebooks
+
+check: $(READY)  ## lint, types, import directions
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
+
+format: $(READY) ## format the source
+	@$(BIN)/ruff check --fix-only -q . ; $(BIN)/ruff format -q .
+
+lock: $(READY)   ## resolve requirements.lock anew from pyproject.toml
+	@$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header \
+	  --no-emit-index-url --extra notebook --extra dev pyproject.toml -o requirements.lock
+
+clean:           ## remove the workbook's environment (outputs and engines stay)
+	rm -rf $(VENV)
+
+# The stamp is written last: an interrupted set-up is done again.
+$(READY): requirements.lock pyproject.toml
+	@sh tools/setup.sh "$(PYTHON)" "$(VENV)"
+	@touch $@

@@ -1,0 +1,80 @@
+"""What a run looks like on disk right now: which stages are done, running, failed or waiting."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import psutil
+
+from enginebook.pipeline.plan import Plan, Stage
+from enginebook.store import read_json
+
+State = Literal["done", "running", "failed", "waiting"]
+
+
+@dataclass(frozen=True)
+class StageState:
+    """One stage's state; seconds are its run time so far or in all, progress is free text."""
+
+    stage: Stage
+    state: State
+    seconds: float | None = None
+    progress: str = ""
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        value = read_json(path)
+    except (OSError, ValueError):
+        return None  # not there, or half-written by a machine that lost power
+    return value if isinstance(value, dict) else None
+
+
+def is_done(stage: Stage, outputs: Path) -> bool:
+    """Return whether the stage's marker is there and whole."""
+    facts = _read(outputs / stage.marker)
+    return facts is not None and facts.get("digest") == stage.digest
+
+
+def stage_state(stage: Stage, outputs: Path) -> StageState:
+    """Return a stage's state as its folder tells it."""
+    folder = outputs / stage.folder
+    facts = _read(outputs / stage.marker)
+    if facts is not None:
+        return StageState(stage, "done", facts.get("seconds"))
+    running = _read(folder / "running.json")
+    if running is not None and psutil.pid_exists(int(running["pid"])):
+        return StageState(
+            stage, "running", time.time() - running["started_unix"], _progress(folder)
+        )
+    if (folder / "failure.json").is_file():
+        return StageState(stage, "failed")
+    return StageState(stage, "waiting")
+
+
+def _progress(folder: Path) -> str:
+    told = _read(folder / "progress.json")
+    if told is None:
+        return ""
+    count = f" {told['done']}/{told['total']}" if told.get("total") else ""
+    return f"{told.get('label', '')}{count}"
+
+
+def states(plan: Plan, outputs: Path) -> list[StageState]:
+    """Return the state of every stage, in running order."""
+    return [stage_state(stage, outputs) for stage in plan.stages]
+
+
+def forget_broken_markers(plan: Plan, outputs: Path) -> list[str]:
+    """Remove markers that are not whole (a full disk, a power cut), so that the stage runs again."""
+    broken = [
+        stage
+        for stage in plan.stages
+        if (outputs / stage.marker).exists() and not is_done(stage, outputs)
+    ]
+    for stage in broken:
+        (outputs / stage.marker).unlink()
+    return [stage.name for stage in broken]

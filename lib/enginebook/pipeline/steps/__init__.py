@@ -1,0 +1,1 @@
+"""What each notebook calls: one module a kind of stage."""

@@ -1,0 +1,198 @@
+"""Stage compare: raw records of all engines and blocks to cells, points and comparisons."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from enginebook.errors import EnginebookError
+from enginebook.load import read_records
+from enginebook.metrics import cell_metrics, summarise
+from enginebook.pipeline.book import Book
+from enginebook.pipeline.steps.greedy import agreement
+from enginebook.stats import comparisons, points
+from enginebook.store import read_json, write_json
+from enginebook.study import Cell, EngineSpec
+
+CELLS_SCHEMA: dict[str, Any] = {
+    "engine": pl.String,
+    "scenario": pl.String,
+    "block": pl.Int64,
+    "concurrency": pl.Int64,
+    "input_tokens": pl.Int64,
+    "output_tokens": pl.Int64,
+    "metric": pl.String,
+    "value": pl.Float64,
+    "n": pl.Int64,
+    "gate_ok": pl.Boolean,
+    "flags": pl.List(pl.String),
+    "cell": pl.String,
+}
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The frames of a comparison; see docs/method.md for their columns."""
+
+    cells: pl.DataFrame
+    points: pl.DataFrame
+    comparisons: pl.DataFrame
+    greedy: list[dict[str, Any]]
+    failures: list[dict[str, Any]]
+    missing: list[str]
+
+
+def compare_engines(book: Book) -> Compared:
+    """Read all cells of the study, summarise and compare them, and store the frames.
+
+    Raises
+    ------
+    EnginebookError
+        When not a single cell has been measured.
+    """
+    rows, failures, missing = _read_cells(book)
+    if not rows:
+        raise EnginebookError(
+            "no load cell of this study has been measured on this host",
+            "run 30_load for each engine and block, or the whole study with `enginebook run`",
+        )
+    cells = pl.DataFrame(rows, schema=CELLS_SCHEMA)
+    launches = book.results("launch", "launch.json")
+    texts = {value["engine"]: value["greedy"] for value in launches.values()}
+    compared = Compared(
+        cells=cells,
+        points=points(cells),
+        comparisons=comparisons(cells, margin=book.study.margin),
+        greedy=agreement(texts),
+        failures=failures,
+        missing=missing,
+    )
+    _store(book, compared)
+    return compared
+
+
+def _read_cells(book: Book) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[str]]:
+    rows: list[dict[str, Any]] = []
+    failures: list[dict[str, Any]] = []
+    missing: list[str] = []
+    for block, name in book.study.block_order():
+        engine = book.study.engine(name)
+        for cell in book.study.cells(name, block):
+            folder = book.cell_folder(cell, engine)
+            if not (folder / "cell.json").is_file():
+                missing.append(f"{name} block {block}: {cell.label}")
+                continue
+            facts = read_json(folder / "cell.json")
+            if facts["status"] != "ok":
+                failures.append({"engine": name, "cell": cell.label, "reason": facts["error"]})
+                continue
+            rows += cell_rows(cell, engine, folder, facts)
+    return rows, failures, missing
+
+
+def cell_rows(
+    cell: Cell, engine: EngineSpec, folder: Path, facts: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """Return one row a metric for a measured cell, computed anew from its raw records."""
+    metrics = dict(cell_metrics(summarise(read_records(folder))))
+    metrics["others_cpu_share"] = (facts.get("others_cpu_share"), 1)
+    key = {
+        "engine": engine.name,
+        "scenario": cell.scenario,
+        "block": cell.block,
+        "concurrency": cell.concurrency,
+        "input_tokens": cell.input_tokens,
+        "output_tokens": cell.output_tokens,
+        "gate_ok": facts["gate_ok"],
+        "flags": facts["flags"],
+        "cell": folder.name,
+    }
+    return [key | {"metric": m, "value": v, "n": n} for m, (v, n) in metrics.items()]
+
+
+def _store(book: Book, compared: Compared) -> None:
+    data = book.folder / "data"
+    data.mkdir(exist_ok=True)
+    frames = {
+        "cells": compared.cells,
+        "points": compared.points,
+        "comparisons": compared.comparisons,
+        **lifecycle_frames(book),
+    }
+    for name, frame in frames.items():
+        _write_parquet(frame, data / f"{name}.parquet")
+    write_json(
+        data / "checks.json",
+        {"greedy": compared.greedy, "failures": compared.failures, "missing": compared.missing},
+    )
+
+
+def _write_parquet(frame: pl.DataFrame, path: Path) -> None:
+    temporary = path.with_suffix(".tmp")
+    frame.write_parquet(temporary)
+    temporary.replace(path)
+
+
+def lifecycle_frames(book: Book) -> dict[str, pl.DataFrame]:
+    """Return installs, launches and memory as frames."""
+    return {
+        "installs": _installs(book),
+        "launches": _launches(book),
+        "memory": _memory(book),
+    }
+
+
+def _installs(book: Book) -> pl.DataFrame:
+    schema = {
+        "engine": pl.String,
+        "version": pl.String,
+        "seconds": pl.Float64,
+        "bytes": pl.Int64,
+        "packages": pl.Int64,
+        "torch": pl.String,
+        "kind": pl.String,
+        "reused": pl.Boolean,
+    }
+    rows = []
+    for value in book.results("install", "install.json").values():
+        facts = value["installation"]
+        rows.append({"engine": value["engine"]} | {k: facts.get(k) for k in list(schema)[1:]})
+    return pl.DataFrame(rows, schema=schema)
+
+
+def _launches(book: Book) -> pl.DataFrame:
+    """Return start-up phases; block -1 is the launch stage, block 0 and up the load stages."""
+    schema = {
+        "engine": pl.String,
+        "block": pl.Int64,
+        "phase": pl.String,
+        "start_s": pl.Float64,
+        "end_s": pl.Float64,
+        "source": pl.String,
+    }
+    rows = []
+    found = [(-1, v) for v in book.results("launch", "launch.json").values()]
+    found += [(int(v["block"]), v) for v in book.results("load", "load.json").values()]
+    for block, value in found:
+        for phase in (value.get("server") or {}).get("phases", []):
+            rest = {key: phase[key] for key in ("start_s", "end_s", "source")}
+            rows.append({"engine": value["engine"], "block": block, "phase": phase["name"]} | rest)
+    return pl.DataFrame(rows, schema=schema)
+
+
+def _memory(book: Book) -> pl.DataFrame:
+    schema = {
+        "engine": pl.String,
+        "component": pl.String,
+        "bytes": pl.Int64,
+        "source": pl.String,
+    }
+    rows = [
+        {"engine": value["engine"], **part}
+        for value in book.results("launch", "launch.json").values()
+        for part in value["memory"]
+    ]
+    return pl.DataFrame(rows, schema=schema)

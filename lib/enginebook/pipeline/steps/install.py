@@ -1,0 +1,53 @@
+"""Stage install: an engine into its own environment, and the model in the form it reads."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from enginebook.lifecycle.environments import install
+from enginebook.lifecycle.models import prepare_model
+from enginebook.pipeline.book import Book
+from enginebook.pipeline.progress import Progress
+from enginebook.store import canonical_json
+
+
+def install_engine(book: Book) -> dict[str, Any]:
+    """Install the notebook's engine and prepare its model; return and store the facts.
+
+    Returns
+    -------
+    dict
+        ``installation`` (seconds, bytes, packages, torch source, versions), ``model`` (format,
+        path, sha256) and ``engine``.
+    """
+    return dict(book.once("install.json", lambda: _measure(book)))
+
+
+def _measure(book: Book) -> dict[str, Any]:
+    progress = Progress(f"install {book.engine.name}")
+    recipe = book.recipe
+    installation = install(recipe, on_progress=lambda text: progress.update(label=text))
+    model = prepare_model(
+        book.study.model, recipe.model_format, on_progress=lambda text: progress.update(label=text)
+    )
+    progress.update(label=f"{book.engine.name} is installed")
+    return {
+        "engine": book.engine.name,
+        "title": recipe.title,
+        "installation": json_values(asdict(installation)),
+        "model": json_values(asdict(model)),
+    }
+
+
+def json_values(value: Any) -> Any:
+    """Return nested data with paths as text, ready for JSON."""
+    if isinstance(value, dict):
+        return {str(k): json_values(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [json_values(v) for v in value]
+    if isinstance(value, Path):
+        return str(value)
+    canonical_json(value)  # refuses what JSON cannot hold
+    return value
