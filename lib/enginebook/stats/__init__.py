@@ -1,1 +1,54 @@
-"""Intervals, comparisons, verdicts; pure functions over frames."""
+"""Statistics of paired, blocked experiments: pure functions over polars frames.
+
+>>> from enginebook.stats import points, comparisons
+"""
+
+from enginebook.stats.frames import comparisons, points
+from enginebook.stats.intervals import (
+    Interval,
+    bca_interval,
+    geometric_interval,
+    mean_interval,
+    proportion_interval,
+    quantile_floor,
+    quantile_interval,
+)
+from enginebook.stats.metrics import PRIMARY, better
+from enginebook.stats.pairs import Pairs, holm, paired_ratio, pairs_of
+from enginebook.stats.planner import (
+    blocks_to_tie,
+    blocks_to_win,
+    minimum_detectable_effect,
+    planning_sd,
+    power_to_tie,
+    power_to_win,
+    requests_for_mean,
+)
+from enginebook.stats.verdicts import Verdict, judge_pairs
+
+__all__ = [
+    "PRIMARY",
+    "Interval",
+    "Pairs",
+    "Verdict",
+    "bca_interval",
+    "better",
+    "blocks_to_tie",
+    "blocks_to_win",
+    "comparisons",
+    "geometric_interval",
+    "holm",
+    "judge_pairs",
+    "mean_interval",
+    "minimum_detectable_effect",
+    "paired_ratio",
+    "pairs_of",
+    "planning_sd",
+    "points",
+    "power_to_tie",
+    "power_to_win",
+    "proportion_interval",
+    "quantile_floor",
+    "quantile_interval",
+    "requests_for_mean",
+]

@@ -1,0 +1,209 @@
+"""The frames `points` and `comparisons` of a study, from its `cells`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any, Final
+
+import polars as pl
+
+from enginebook.stats.intervals import Interval, geometric_interval, mean_interval
+from enginebook.stats.metrics import KEYS, PRIMARY, better, checked_cells
+from enginebook.stats.pairs import Pairs, holm, paired_ratio, pairs_of
+from enginebook.stats.verdicts import Verdict, judge_pairs, p_of_win
+
+POINT_SCHEMA: Final = {
+    "engine": pl.String, "scenario": pl.String, "concurrency": pl.Int64, "input_tokens": pl.Int64,
+    "output_tokens": pl.Int64, "metric": pl.String, "n_blocks": pl.Int64, "value": pl.Float64,
+    "low": pl.Float64, "high": pl.Float64,
+}  # fmt: skip
+COMPARISON_SCHEMA: Final = {
+    "scenario": pl.String, "concurrency": pl.Int64, "input_tokens": pl.Int64,
+    "output_tokens": pl.Int64, "metric": pl.String, "engine_a": pl.String, "engine_b": pl.String,
+    "n_pairs": pl.Int64, "ratio": pl.Float64, "low": pl.Float64, "high": pl.Float64,
+    "verdict": pl.String, "reason": pl.String, "blocks_needed": pl.Int64,
+    "margin": pl.Float64, "p_value": pl.Float64, "p_holm": pl.Float64,
+}  # fmt: skip
+NoiseFloor = float | Mapping[str, float] | None
+
+
+def points(cells: pl.DataFrame) -> pl.DataFrame:
+    """Return each engine's value with a 95 % interval over blocks, for every cell and metric.
+
+    Rates and times are geometric means with the t interval of their logarithms; shares and counts
+    arithmetic ones. One block gives a value and null limits.
+    """
+    frame = checked_cells(cells).filter(pl.col("value").is_not_null())
+    rows: list[dict[str, Any]] = []
+    for key, group in frame.group_by(["engine", *KEYS], maintain_order=True):
+        named = dict(zip(("engine", *KEYS), key, strict=True))
+        found = _interval(str(named["metric"]), group["value"].to_list())
+        rows.append(
+            named
+            | {"n_blocks": found.n, "value": found.value, "low": found.low, "high": found.high}
+        )
+    return pl.DataFrame(rows, schema=POINT_SCHEMA)
+
+
+def _interval(metric: str, values: list[float]) -> Interval:
+    ranked = better(metric) != 0 and all(v > 0 for v in values)
+    return geometric_interval(values) if ranked else mean_interval(values)
+
+
+@dataclass(frozen=True)
+class _Rules:
+    """What all rows of one table are judged by."""
+
+    margin: float
+    floor: NoiseFloor
+    simulated: frozenset[str]
+
+    def floor_of(self, metric: str) -> float:
+        """Return the noise floor of one metric; 0 where none was measured."""
+        if self.floor is None:
+            return 0.0
+        return self.floor.get(metric, 0.0) if isinstance(self.floor, Mapping) else self.floor
+
+
+@dataclass(frozen=True)
+class _Row:
+    """One comparison before and after its verdict."""
+
+    key: Mapping[str, Any]
+    engines: tuple[str, str]
+    pairs: Pairs | None
+    interval: Interval
+    margin: float
+    refusal: str  # why there can be no verdict, or empty
+    p_value: float | None = None
+    p_holm: float | None = None
+    rivals: int = 1
+
+    @property
+    def gain(self) -> Pairs | None:
+        """Return the log ratios signed so that more is better."""
+        if self.pairs is None:
+            return None
+        return self.pairs if better(self.key["metric"]) > 0 else self.pairs.flipped()
+
+
+def comparisons(
+    cells: pl.DataFrame,
+    margin: float = 0.03,
+    metrics: Collection[str] | None = None,
+    noise_floor: NoiseFloor = None,
+    simulated_engines: Collection[str] = (),
+    *,
+    primary: Collection[str] = PRIMARY,
+) -> pl.DataFrame:
+    """Return every pair of engines in every cell, with a verdict on the first against the second.
+
+    Parameters
+    ----------
+    cells
+        The `cells` frame: one row a block, cell, engine and metric.
+    margin
+        Relative difference that does not matter.
+    metrics
+        Which metrics to compare; None: all that say which way is better.
+    noise_floor
+        The relative difference that this host shows between an engine and itself, one number or
+        one a metric (see `noise_floor`); where it exceeds the margin it takes its place.
+    simulated_engines
+        Engines that are simulated; they are never ranked against real ones.
+    primary
+        Metrics that share one error rate: Holm's correction runs over all their rows together. The
+        other metrics are exploratory and uncorrected.
+    """
+    frame = checked_cells(cells)
+    frame = frame.filter(pl.col("metric").map_elements(better, pl.Int64) != 0)
+    if metrics is not None:
+        frame = frame.filter(pl.col("metric").is_in(list(metrics)))
+    rules = _Rules(margin, noise_floor, frozenset(simulated_engines))
+    rows = [
+        _compare(dict(zip(KEYS, key, strict=True)), group, names, rules)
+        for key, group in frame.group_by(KEYS, maintain_order=True)
+        for names in combinations(group["engine"].unique(maintain_order=True).to_list(), 2)
+    ]
+    return pl.DataFrame([_record(r) for r in _adjusted(rows, primary)], schema=COMPARISON_SCHEMA)
+
+
+def _compare(
+    key: Mapping[str, Any], group: pl.DataFrame, names: tuple[str, str], rules: _Rules
+) -> _Row:
+    a, b = (group.filter(pl.col("engine") == n) for n in names)
+    both = a.join(b, on="block", suffix="_b").drop_nulls(["value", "value_b"])
+    positive = both.filter((pl.col("value") > 0) & (pl.col("value_b") > 0))
+    values = positive["value"].to_numpy(), positive["value_b"].to_numpy()
+    refusal = (
+        _mixed(names, rules.simulated)
+        or _gate_failure(names, (a, b))
+        or ("a value of 0 has no ratio" if len(positive) < len(both) else "")
+        or ("" if len(both) else "no block holds a value for both engines")
+    )
+    row = _Row(
+        key=key,
+        engines=names,
+        pairs=pairs_of(*values) if len(positive) else None,
+        interval=paired_ratio(*values),
+        margin=max(rules.margin, rules.floor_of(key["metric"])),
+        refusal=refusal,
+    )
+    if refusal or row.gain is None:
+        return row
+    return replace(row, p_value=p_of_win(row.gain, row.margin))
+
+
+def _mixed(names: Sequence[str], simulated: frozenset[str]) -> str:
+    """Return why these must not be ranked when just one of them is simulated."""
+    mixed = [n for n in names if n in simulated]
+    if len(mixed) != 1:
+        return ""
+    return f"{mixed[0]} is simulated: it is never ranked against a real engine"
+
+
+def _gate_failure(names: Sequence[str], sides: Sequence[pl.DataFrame]) -> str:
+    """Return where the equal-work gate failed, or an empty text."""
+    for name, side in zip(names, sides, strict=True):
+        failed = side.filter(~pl.col("gate_ok"))["block"].to_list()
+        if failed:
+            blocks = ", ".join(str(v) for v in failed)
+            return f"the equal-work gate failed for {name} in block {blocks}"
+    return ""
+
+
+def _adjusted(rows: list[_Row], primary: Collection[str]) -> list[_Row]:
+    """Return the rows with Holm's p values over the primary metrics' testable rows."""
+    family = [i for i, r in enumerate(rows) if r.key["metric"] in primary and r.p_value is not None]
+    adjusted = holm([rows[i].p_value or 0.0 for i in family])
+    out = list(rows)
+    for i, p in zip(family, adjusted, strict=True):
+        out[i] = replace(rows[i], p_holm=p, rivals=len(family))
+    return out
+
+
+def _record(row: _Row) -> dict[str, Any]:
+    verdict = _verdict(row)
+    return {
+        **row.key,
+        "engine_a": row.engines[0],
+        "engine_b": row.engines[1],
+        "n_pairs": row.interval.n,
+        "ratio": row.interval.value,
+        "low": row.interval.low,
+        "high": row.interval.high,
+        "verdict": verdict.word,
+        "reason": verdict.reason,
+        "blocks_needed": verdict.blocks_needed,
+        "margin": row.margin,
+        "p_value": row.p_value,
+        "p_holm": row.p_holm,
+    }
+
+
+def _verdict(row: _Row) -> Verdict:
+    if row.refusal or row.gain is None:
+        return Verdict("no verdict", row.refusal)
+    return judge_pairs(row.gain, row.margin, row.p_holm, row.rivals)
