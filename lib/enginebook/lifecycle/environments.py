@@ -17,7 +17,7 @@ from typing import IO, Any
 from enginebook import paths, store
 from enginebook.engines.recipes import IndexEnvironment, Recipe, VenvEnvironment
 from enginebook.errors import InputError, InstallError
-from enginebook.lifecycle import found, installers, requirements
+from enginebook.lifecycle import environ, found, installers, requirements
 from enginebook.lifecycle.installation import (
     Installation,
     count_packages,
@@ -219,7 +219,12 @@ def _prove(recipe: Recipe, environment: Made, python: Path, log: Log) -> str:
     log.say(f"proving that {', '.join(environment.imports)} can be imported")
     code = [PROOF, environment.distribution, json.dumps(list(environment.imports))]
     argv = [str(python), "-c", *code]
-    if log.run("proof by import", argv, env=engine_environ(recipe.env), timeout_s=PROOF_TIMEOUT_S):
+    if log.run(
+        "proof by import",
+        argv,
+        env={**environ.inherited(), **recipe.env},
+        timeout_s=PROOF_TIMEOUT_S,
+    ):
         raise log.failure(f"{recipe.title} was installed but cannot be imported", "see the log")
     said = [line for line in log.tail(50).splitlines() if line.startswith("version:")]
     version = said[-1].removeprefix("version:") if said else ""
@@ -230,17 +235,6 @@ def _prove(recipe: Recipe, environment: Made, python: Path, log: Log) -> str:
             f"correct version: or the lock {environment.lock}",
         )
     return version
-
-
-def engine_environ(extra: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for a program of the engine's: ours without what is ours alone.
-
-    The workbook's own PYTHONPATH, virtual environment or plotting backend must not reach into
-    the engine's interpreter.
-    """
-    ours = ("PYTHON", "VIRTUAL_ENV", "CONDA_", "JPY_", "MPLBACKEND", "UV_", "PIP_")
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
-    return {**kept, "PYTHONUNBUFFERED": "1", **extra}
 
 
 def run_in(installation: Installation, code: str, env: Mapping[str, str], timeout_s: float) -> str:
@@ -256,7 +250,7 @@ def run_in(installation: Installation, code: str, env: Mapping[str, str], timeou
         [str(installation.python), "-c", code],
         capture_output=True,
         text=True,
-        env=engine_environ(env),
+        env={**environ.inherited(), **env},
         timeout=timeout_s,
         check=False,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
@@ -133,3 +134,26 @@ def process_memory_bytes(pids: Iterable[int]) -> int | None:
     finally:
         pynvml.nvmlShutdown()
     return sum(found) if found else None
+
+
+def used_bytes(view: View) -> int:
+    """Return the memory used on all devices together."""
+    return sum(d.memory_used_bytes for d in view.devices)
+
+
+def wait_until_free(before: View, timeout_s: float, margin_bytes: int) -> str:
+    """Wait until no device uses more memory than before; returns "" or who still holds it."""
+    if not before.devices:
+        return ""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        now = look()
+        grown = used_bytes(now) - used_bytes(before)
+        if grown <= margin_bytes:
+            return ""
+        if time.monotonic() > deadline:
+            pids = sorted({pid for d in now.devices for pid in d.processes})
+            return (
+                f"{grown / (1 << 30):.1f} GiB of GPU memory stay taken (pids: {pids or 'unknown'})"
+            )
+        time.sleep(0.1)

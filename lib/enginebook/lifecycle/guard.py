@@ -121,7 +121,7 @@ class Guard:
         self.engine = 0
         self.exit_code: int | None = None
         self.owned = True  # the owner's end of the pipe is open
-        self.asked = False  # somebody sent TERM
+        self.asked = ""  # the reason to end that a signal gave
         self.warm_until: float | None = None
         self.output, self._output_end = os.pipe()
         self.wake, self._wake_end = os.pipe()
@@ -146,10 +146,11 @@ class Guard:
         os.set_blocking(self._wake_end, False)
         signal.set_wakeup_fd(self._wake_end, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.signal(signal.SIGTERM, self._on_term)
+        signal.signal(signal.SIGTERM, self._on_signal)
+        signal.signal(signal.SIGUSR1, self._on_signal)
 
-    def _on_term(self, *_: Any) -> None:
-        self.asked = True
+    def _on_signal(self, number: int, _: Any) -> None:
+        self.asked = "stopped" if number == signal.SIGTERM else "sentinel killed"
 
     def _spawn(self) -> str:
         trouble, trouble_end = os.pipe()
@@ -166,11 +167,11 @@ class Guard:
 
     def _tell_owner(self, trouble: str) -> None:
         self.facts = {
-            "sentinel": os.getppid(),
+            "sentinel_pid": os.getppid(),
             "sentinel_identity": proctree.identity_of(os.getppid()),
-            "guard": os.getpid(),
+            "guard_pid": os.getpid(),
             "guard_identity": proctree.identity_of(os.getpid()),
-            "engine": self.engine,
+            "engine_pid": self.engine,
             "engine_identity": proctree.identity_of(self.engine),
             "started_monotonic": self.started,
             "started_unix": time.time(),
@@ -245,7 +246,7 @@ class Guard:
         if self.exit_code is not None:
             return "engine exited"
         if self.asked:
-            return "stopped"
+            return self.asked
         order = self.order
         if self.owned and not proctree.is_alive(order.owner, order.owner_identity):
             self.owned = False
@@ -318,7 +319,7 @@ def main() -> int:
     if child:
         return sentinel(child, order)
     _prctl(PR_SET_CHILD_SUBREAPER, 1)  # not inherited over a fork
-    _prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    _prctl(PR_SET_PDEATHSIG, signal.SIGUSR1)
     if os.getppid() != parent:
         os._exit(NOT_STARTED)
     os._exit(Guard(order).run())

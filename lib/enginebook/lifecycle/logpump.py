@@ -26,6 +26,8 @@ class LogPump:
         self.started = started
         self.segment_bytes = segment_bytes
         self._rest = b""
+        for stale in _older(path):
+            stale.unlink(missing_ok=True)
         self._file = path.open("wb", buffering=0)
         self._written = 0
 
@@ -50,8 +52,8 @@ class LogPump:
 
     def _rotate(self) -> None:
         self._file.close()
-        first = self.path.with_suffix(".first.log")
-        keep = self.path.with_suffix(".previous.log") if first.exists() else first
+        first, previous = _older(self.path)
+        keep = previous if first.exists() else first
         self.path.replace(keep)
         self._file = self.path.open("wb", buffering=0)
         self._written = 0
@@ -63,9 +65,12 @@ class LogPump:
         self._file.close()
 
 
+def _older(path: Path) -> tuple[Path, Path]:
+    return path.with_suffix(".first.log"), path.with_suffix(".previous.log")
+
+
 def _segments(path: Path) -> list[Path]:
-    older = (path.with_suffix(".first.log"), path.with_suffix(".previous.log"))
-    return [p for p in (*older, path) if p.is_file()]
+    return [p for p in (*_older(path), path) if p.is_file()]
 
 
 def read_log(path: Path) -> list[tuple[float, str]]:

@@ -1,0 +1,213 @@
+"""The owner's side of the guard: start an engine under it, watch it, have it ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import enginebook
+from enginebook import store
+from enginebook.errors import EngineError
+from enginebook.lifecycle import proctree
+
+GRACE_S = 10.0
+ORPHAN_GRACE_S = 3.0
+BEYOND_GRACE_S = 15.0
+TOKEN = "ENGINEBOOK_SERVER"  # noqa: S105 - a variable's name
+LIBRARY = str(Path(enginebook.__file__).parent.parent)
+# -I -S: no site-packages, no user settings; the guard starts in some 60 ms.
+START = (
+    f"import sys; sys.path.insert(0, {LIBRARY!r}); "
+    "from enginebook.lifecycle import guard; sys.exit(guard.main())"
+)
+
+
+@dataclass(frozen=True)
+class StopReport:
+    """How an engine went.
+
+    Attributes
+    ----------
+    seconds
+        From the request to stop until no process was left, the port was closed, and the GPU's
+        memory was free again where there is one.
+    killed
+        Number of processes that ignored TERM and were killed.
+    reason
+        ``stopped``, ``engine exited``, ``owner gone`` ...
+    left
+        Pids that even KILL did not end (in uninterruptible sleep); empty in all but rare cases.
+    note
+        What else is worth saying, such as GPU memory that stays taken.
+    """
+
+    seconds: float
+    killed: int
+    reason: str = "stopped"
+    left: tuple[int, ...] = ()
+    note: str = ""
+
+
+class OwnedProcess:
+    """An engine below its guard. Made by :func:`start`."""
+
+    def __init__(
+        self, popen: subprocess.Popen[bytes], facts: dict[str, Any], log: Path, status: Path
+    ) -> None:
+        self._popen = popen
+        self.facts = facts
+        self.log = log
+        self._status = status
+
+    @property
+    def pid(self) -> int:
+        """Return the engine's first process."""
+        return int(self.facts["engine_pid"])
+
+    @property
+    def started(self) -> float:
+        """Return the start on the system's monotonic clock, in seconds."""
+        return float(self.facts["started_monotonic"])
+
+    def elapsed_s(self) -> float:
+        """Return seconds since the engine's start."""
+        return time.monotonic() - self.started
+
+    def alive(self) -> bool:
+        """Return whether the engine's first process runs."""
+        return proctree.is_alive(self.pid, self.facts["engine_identity"])
+
+    def pids(self) -> list[int]:
+        """Return the engine's live processes, daemons included."""
+        below = proctree.descendants(int(self.facts["guard_pid"]))
+        return [p.pid for p in below if p.state not in proctree.ZOMBIE_STATES]
+
+    def status(self) -> dict[str, Any]:
+        """Return the guard's last report; empty while there is none."""
+        with suppress(OSError, ValueError):
+            return dict(store.read_json(self._status))
+        return {}
+
+    def wait_report(self, timeout_s: float) -> dict[str, Any]:
+        """Wait until the guard has ended everything, and return its report."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            with suppress(subprocess.TimeoutExpired):
+                self._popen.wait(0.05)
+            if self._popen.poll() is not None and not self._guard_alive():
+                break
+            time.sleep(0.01)
+        return self.status()
+
+    def _guard_alive(self) -> bool:
+        return proctree.is_alive(int(self.facts["guard_pid"]), self.facts["guard_identity"])
+
+    def stop(self, grace_s: float = GRACE_S) -> StopReport:
+        """End the engine and everything below it; returns when nothing is left."""
+        begun = time.monotonic()
+        with suppress(ProcessLookupError):
+            self._popen.terminate()
+        report = self.wait_report(grace_s + BEYOND_GRACE_S)
+        if self._popen.stdin is not None:
+            with suppress(OSError):
+                self._popen.stdin.close()
+        left = tuple(report.get("left", ()))
+        reason = str(report.get("reason", "no report of the guard"))
+        return StopReport(time.monotonic() - begun, int(report.get("killed", 0)), reason, left)
+
+
+def start(
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    directory: Path,
+    lease: Path | None = None,
+    about: Mapping[str, Any] | None = None,
+    grace_s: float = GRACE_S,
+    orphan_grace_s: float = ORPHAN_GRACE_S,
+    keep_warm_s: float = 0.0,
+) -> OwnedProcess:
+    """Start a program under a guard of its own.
+
+    Parameters
+    ----------
+    argv, env
+        Command line and whole environment.
+    directory
+        Working folder; engine.log, guard.log and guard.json are written there.
+    lease, about
+        File by which later starts find the engine, and what is noted in it.
+    grace_s, orphan_grace_s
+        Seconds between TERM and KILL, when stopped in order and when the owner is gone.
+    keep_warm_s
+        Seconds for which the engine outlives its owner.
+
+    Raises
+    ------
+    EngineError
+        When the program cannot be started at all.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    log, status = directory / "engine.log", directory / "guard.json"
+    status.unlink(missing_ok=True)
+    order = {
+        "argv": list(argv),
+        "directory": str(directory.resolve()),
+        "log": str(log.resolve()),
+        "status": str(status.resolve()),
+        "lease": str(lease) if lease else "",
+        "owner": os.getpid(),
+        "owner_identity": proctree.identity_of(os.getpid()),
+        "grace_s": grace_s,
+        "orphan_grace_s": orphan_grace_s,
+        "keep_warm_s": keep_warm_s,
+        "about": dict(about or {}),
+    }
+    popen = _start_guard(order, env, directory / "guard.log")
+    facts = _first_word(popen, directory / "guard.log")
+    if facts["trouble"]:
+        popen.wait()
+        raise EngineError(
+            f"the engine {facts['trouble']} (command: {argv[0]})", "install it again, or correct it"
+        )
+    return OwnedProcess(popen, facts, log, status)
+
+
+def _start_guard(
+    order: dict[str, Any], env: Mapping[str, str], log: Path
+) -> subprocess.Popen[bytes]:
+    with log.open("wb") as errors:
+        popen = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", START],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env=dict(env),
+            start_new_session=True,
+        )
+    assert popen.stdin is not None  # noqa: S101 - it is a pipe
+    with suppress(BrokenPipeError):
+        popen.stdin.write(json.dumps(order).encode() + b"\n")
+        popen.stdin.flush()
+    return popen
+
+
+def _first_word(popen: subprocess.Popen[bytes], log: Path) -> dict[str, Any]:
+    assert popen.stdout is not None  # noqa: S101 - it is a pipe
+    with popen.stdout:
+        line = popen.stdout.readline()
+    if not line:
+        popen.wait()
+        raise EngineError(
+            f"the guard process did not start: {log.read_text(errors='replace')[-800:]}",
+            f"see {log}",
+        )
+    return dict(json.loads(line))
