@@ -1,1 +1,66 @@
-"""Model shapes, hardware ceilings, roofline bounds; pure functions."""
+"""Physics of inference: model shapes, hardware ceilings, and limits that nothing can beat.
+
+>>> from enginebook.physics import ModelShape, Placement, decode_bound, hardware_named
+"""
+
+from enginebook.physics.audit import WorkDone, audit_cells, possibility, require_possible
+from enginebook.physics.bounds import (
+    Bound,
+    Placement,
+    all_reduce_s,
+    crossover_batch,
+    decode_bound,
+    kv_bytes_per_token,
+    prefill_bound,
+    serial_rate_limit,
+    served_rate_limit,
+    step_weight_bytes,
+    tensor_parallel_s,
+    weight_bytes,
+)
+from enginebook.physics.capacity import (
+    kv_capacity_tokens,
+    sequences_that_fit,
+    speculative_factor,
+    weights_share,
+    widest_weights_bits,
+)
+from enginebook.physics.hardware import Hardware, hardware_named, hardware_table
+from enginebook.physics.precision import BF16, FP8, INT4_G128, NVFP4, Precision, precision_named
+from enginebook.physics.shapes import Experts, LatentAttention, ModelShape
+
+__all__ = [
+    "BF16",
+    "FP8",
+    "INT4_G128",
+    "NVFP4",
+    "Bound",
+    "Experts",
+    "Hardware",
+    "LatentAttention",
+    "ModelShape",
+    "Placement",
+    "Precision",
+    "WorkDone",
+    "all_reduce_s",
+    "audit_cells",
+    "crossover_batch",
+    "decode_bound",
+    "hardware_named",
+    "hardware_table",
+    "kv_bytes_per_token",
+    "kv_capacity_tokens",
+    "possibility",
+    "precision_named",
+    "prefill_bound",
+    "require_possible",
+    "sequences_that_fit",
+    "serial_rate_limit",
+    "served_rate_limit",
+    "speculative_factor",
+    "step_weight_bytes",
+    "tensor_parallel_s",
+    "weight_bytes",
+    "weights_share",
+    "widest_weights_bits",
+]

@@ -111,4 +111,4 @@ def planning_sd(log_ratios: Values, confidence: float = 0.8) -> float:
 def requests_for_mean(cv: float, half_width: float, confidence: float = 0.95) -> int:
     """Return how many independent requests give a mean this relative half-width."""
     z = st.norm.ppf(0.5 + confidence / 2)
-    return math.ceil((z * cv / half_width) ** 2)
+    return math.ceil(float(z * cv / half_width) ** 2)
