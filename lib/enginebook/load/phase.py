@@ -1,0 +1,176 @@
+"""One phase of a worker's run, warm-up or measured part: from the start to the last byte."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from enginebook.load.client import Client
+from enginebook.load.clock import NS_PER_S, Alarm, now_ns
+from enginebook.load.control import Control, Progress
+from enginebook.load.drivers import NEVER_SENT, Driver
+from enginebook.load.exchange import Exchange, Spool
+from enginebook.load.payloads import Payloads
+from enginebook.load.plan import Planned
+
+TICK_NS = 10_000_000
+_TICKS_PER_CHECK = 10
+
+
+def cpu_seconds() -> float:
+    """Return the user and system time of this process so far."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+@dataclass
+class Limits:
+    """When a phase ends although more could be sent; seconds from its start."""
+
+    duration_s: float | None
+    drain_s: float
+    max_s: float
+
+
+@dataclass
+class PhaseReport:
+    """What a phase cost and how punctual its loop was."""
+
+    start_ns: int = 0
+    end_ns: int = 0
+    cpu_s: float = 0.0
+    loop_lag_ns: list[int] = field(default_factory=list)
+    made_late: int = 0
+    chunks: int = 0
+
+
+class Phase:
+    """Runs a driver until it is done, ticking a hundred times a second beside it."""
+
+    def __init__(
+        self, client: Client, driver: Driver, spool: Spool, control: Control, payloads: Payloads,
+    ) -> None:  # fmt: skip
+        self._client = client
+        self._driver = driver
+        self._spool = spool
+        self._control = control
+        self._payloads = payloads
+        self.report = PhaseReport()
+        self._ticks = 0
+        self._done = 0
+        self._failed = 0
+        self._first_sum_ns = 0
+        self._firsts = 0
+        self._parent = os.getppid()
+
+    async def run(self, at_ns: int, limits: Limits) -> PhaseReport:
+        """Start at ``at_ns`` and return when all is over."""
+        loop = asyncio.get_running_loop()
+        self._limits = limits
+        self._client.on_end = self._driver.on_end
+        self._over: asyncio.Future[None] = loop.create_future()
+        self._alarm = Alarm(loop, self._begin)
+        with _quiet_memory():
+            self._alarm.set(at_ns)
+            await self._over
+        self._alarm.close()
+        self._write_finished()
+        for planned in () if self._payloads.endless else self._payloads.rest():
+            self._spool.write(_never_sent(planned, at_ns))
+        report = self.report
+        report.end_ns, report.made_late = now_ns(), self._payloads.made_late
+        return report
+
+    def _begin(self) -> None:
+        report = self.report
+        report.start_ns = now_ns()
+        self._cpu_before = cpu_seconds()
+        self._due_ns = report.start_ns
+        self._alarm.ring = self._tick  # from now on the alarm is the tick
+        self._driver.start(report.start_ns)
+        self._tick()
+
+    def _tick(self) -> None:
+        at_ns = now_ns()
+        if self._ticks:
+            self.report.loop_lag_ns.append(at_ns - self._due_ns)
+        self._ticks += 1
+        self._write_finished()
+        if self._ticks % _TICKS_PER_CHECK == 0:
+            self._check(at_ns)
+        if self._driver.done:
+            self.report.cpu_s = cpu_seconds() - self._cpu_before
+            self._publish()
+            self._over.set_result(None)
+            return
+        if self._payloads.endless:
+            self._payloads.fill(most=1)
+        self._due_ns = max(self._due_ns + TICK_NS, at_ns)
+        self._alarm.set(self._due_ns)
+
+    def _check(self, at_ns: int) -> None:
+        limits, elapsed_s = self._limits, (at_ns - self.report.start_ns) / NS_PER_S
+        self._client.expire(at_ns)
+        self._publish()
+        if limits.duration_s is not None and elapsed_s >= limits.duration_s:
+            self._driver.stop()
+            if elapsed_s >= limits.duration_s + limits.drain_s:
+                self._client.cancel_all("still in flight when the drain time was over")
+        if elapsed_s >= limits.max_s:
+            self._give_up("the time limit of the run was reached")
+        elif self._control.stopped or os.getppid() != self._parent:
+            self._give_up("the run was stopped")
+
+    def _give_up(self, reason: str) -> None:
+        self._driver.stop()
+        self._client.cancel_all(reason)
+
+    def _write_finished(self) -> None:
+        for exchange in self._client.finished:
+            self._count(exchange)
+            self._spool.write(exchange)
+        self._client.finished.clear()
+
+    def _count(self, exchange: Exchange) -> None:
+        self.report.chunks += len(exchange.stamps)
+        self._done += 1
+        self._failed += bool(exchange.fault)
+        if exchange.stamps:
+            self._firsts += 1
+            self._first_sum_ns += exchange.stamps[0] - exchange.sent_ns
+
+    def _publish(self) -> None:
+        active = self._client.active
+        flying = sum(len(e.stamps) for e in active)
+        self._control.write(
+            Progress(
+                self._done, self._failed, self.report.chunks + flying,
+                self._firsts, self._first_sum_ns, len(active),
+            )
+        )  # fmt: skip
+
+
+def _never_sent(planned: Planned, at_ns: int) -> Exchange:
+    exchange = Exchange(planned)
+    offset_ns = exchange.planned.offset_ns
+    exchange.scheduled_ns = at_ns + offset_ns if offset_ns is not None else 0
+    exchange.fault, exchange.fault_text = "cancelled", NEVER_SENT
+    return exchange
+
+
+@contextmanager
+def _quiet_memory() -> Iterator[None]:
+    """Keep the garbage collector out: a full pass takes as long as many tokens."""
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.unfreeze()

@@ -1,0 +1,145 @@
+"""Text to token ids and back: by the model's own tokenizer.json, or by asking the server."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from tokenizers import Tokenizer as HfTokenizer
+
+from enginebook.errors import InputError
+from enginebook.load.target import Target
+
+_TOKENIZE_TIMEOUT_S = 30.0
+_FEWEST_ORDINARY = 16
+
+
+class Tokens(Protocol):
+    """What prompts and checks need of a tokenizer."""
+
+    source: str
+
+    def encode(self, text: str) -> list[int]:
+        """Return ids without special tokens."""
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of ids."""
+
+
+class LocalTokens:
+    """The tokenizer of a model folder.
+
+    Raises
+    ------
+    InputError
+        When the folder holds no readable tokenizer.json.
+    """
+
+    source = "tokenizer"
+
+    def __init__(self, folder: Path) -> None:
+        path = folder / "tokenizer.json" if folder.is_dir() else folder
+        try:
+            self._hf = HfTokenizer.from_file(str(path))
+        except Exception as error:  # the binding raises bare Exception
+            raise InputError(
+                f"no usable tokenizer at {path}: {error}",
+                "give the model folder that holds tokenizer.json",
+            ) from error
+
+    def encode(self, text: str) -> list[int]:
+        """Return ids without special tokens."""
+        return list(self._hf.encode(text, add_special_tokens=False).ids)
+
+    def ends(self, text: str) -> list[int]:
+        """Return for each token of a text the character offset at which it ends."""
+        return [end for _, end in self._hf.encode(text, add_special_tokens=False).offsets]
+
+    def count_all(self, texts: Sequence[str]) -> list[int]:
+        """Return the number of tokens in each text."""
+        return [len(e.ids) for e in self._hf.encode_batch(list(texts), add_special_tokens=False)]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of ids."""
+        return str(self._hf.decode(list(ids), skip_special_tokens=False))
+
+
+class ServerTokens:
+    """The server's own ``/tokenize`` and ``/detokenize`` (vLLM, SGLang and llama.cpp have them)."""
+
+    source = "server"
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        address = target.address
+        scheme = "https" if address.tls else "http"
+        self._root = f"{scheme}://{address.authority}{address.prefix.removesuffix('/v1')}"
+
+    def _post(self, path: str, fields: dict[str, Any]) -> Any:
+        headers = {"Content-Type": "application/json", **self._target.headers}
+        if self._target.api_key:
+            headers["Authorization"] = f"Bearer {self._target.api_key}"
+        request = urllib.request.Request(  # noqa: S310 - the address is checked to be http(s)
+            self._root + path, json.dumps(fields).encode(), headers
+        )
+        opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler({}),
+            urllib.request.HTTPSHandler(context=self._target.tls_context()),
+        )
+        try:
+            with opener.open(request, timeout=_TOKENIZE_TIMEOUT_S) as reply:
+                return json.loads(reply.read())
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"no tokenizer is given and {self._root}{path} does not serve one ({error})",
+                "give --tokenizer DIR, the folder with the model's tokenizer.json",
+            ) from error
+
+    def encode(self, text: str) -> list[int]:
+        """Return ids without special tokens."""
+        fields = {"model": self._target.model, "prompt": text, "content": text}
+        reply = self._post("/tokenize", {**fields, "add_special_tokens": False})
+        ids = reply.get("tokens") if isinstance(reply, dict) else None
+        if not isinstance(ids, list) or not all(isinstance(i, int) for i in ids):
+            raise InputError(
+                f"{self._root}/tokenize answers without a list of token ids",
+                "give --tokenizer DIR, the folder with the model's tokenizer.json",
+            )
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of ids."""
+        reply = self._post("/detokenize", {"model": self._target.model, "tokens": list(ids)})
+        return str(reply.get("prompt", reply.get("content", reply.get("text", ""))))
+
+
+def tokens_for(target: Target) -> LocalTokens | ServerTokens:
+    """Return the tokenizer of a target: the given folder's, else the server's."""
+    if target.tokenizer is not None:
+        return LocalTokens(Path(target.tokenizer))
+    return ServerTokens(target)
+
+
+def ordinary_ids(corpus_ids: np.ndarray) -> np.ndarray:
+    """Return the distinct ids of a corpus, the ones that are safe to begin a prompt with.
+
+    Ids that a tokenizer gives for ordinary text are never special tokens, so no prompt opens with
+    an end-of-sequence mark by accident.
+
+    Raises
+    ------
+    InputError
+        When there are too few to tell prompts apart.
+    """
+    ids = np.unique(corpus_ids)
+    if len(ids) < _FEWEST_ORDINARY:
+        raise InputError(
+            f"the corpus has {len(ids)} distinct tokens; prompts could not be told apart",
+            "give a longer or more varied prompt file",
+        )
+    return ids
