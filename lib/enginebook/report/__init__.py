@@ -1,1 +1,29 @@
-"""Charts, tables, theme and the offline HTML exporter."""
+"""Charts, tables, theme, findings and the offline HTML exporter.
+
+>>> from enginebook import report
+>>> data = report.StudyData.of(book)            # in a notebook  # doctest: +SKIP
+>>> report.charts.throughput(data)              # doctest: +SKIP
+>>> report.tables.summary(data)                 # doctest: +SKIP
+"""
+
+from enginebook.report import charts, tables
+from enginebook.report.answer import answer, caveats
+from enginebook.report.data import StudyData
+from enginebook.report.doubts import doubts
+from enginebook.report.findings import findings, headline
+from enginebook.report.fragment import Fragment, NoData
+from enginebook.report.renderer import enable
+
+__all__ = [
+    "Fragment",
+    "NoData",
+    "StudyData",
+    "answer",
+    "caveats",
+    "charts",
+    "doubts",
+    "enable",
+    "findings",
+    "headline",
+    "tables",
+]

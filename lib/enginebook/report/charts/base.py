@@ -1,0 +1,163 @@
+"""What all charts share: title, description, scales of the engines, tidy logarithmic axes."""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
+
+import altair as alt
+
+from enginebook.report import theme
+from enginebook.report.fragment import NoData, neutral
+from enginebook.report.text import Language, say
+
+Drawing = alt.TopLevelMixin | NoData
+ChartT = TypeVar("ChartT", alt.Chart, alt.LayerChart, alt.FacetChart, alt.HConcatChart)
+
+TITLE_WIDTH = 78  # characters of the title size that fit a chart of WIDTH
+SUBTITLE_WIDTH = 100
+WIDTH, HEIGHT = 640, 300
+LABEL_ROOM = 96  # px kept free at the right for the engines' names
+LABEL_GAP = 15  # px between two names
+WIDE = 5.0  # a range of more than this ratio is drawn on a logarithmic axis
+
+
+def wrap(text: str, width: int) -> list[str]:
+    """Break text into lines of at most ``width`` columns; Chinese characters take two."""
+    lines, line, used = [], "", 0
+    for word in _pieces(text):
+        size = sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in word)
+        if line and used + size > width:
+            lines.append(line.rstrip())
+            line, used = "", 0
+            word = word.lstrip()  # noqa: PLW2901 - a line does not begin with a space
+        line, used = line + word, used + size
+    return [*lines, line.rstrip()] if line else lines
+
+
+def _pieces(text: str) -> Iterable[str]:
+    """Yield what must not be broken: words with the space before them, single wide characters."""
+    word = ""
+    for char in text:
+        if unicodedata.east_asian_width(char) in "WF":
+            yield from filter(None, (word,))
+            yield char
+            word = ""
+        elif char == " ":
+            yield from filter(None, (word,))
+            word = char
+        else:
+            word += char
+    if word:
+        yield word
+
+
+def finish(
+    chart: ChartT, *, title: str, subtitle: str, description: str, language: Language
+) -> ChartT:
+    """Return the chart with its finding as title and its contents in words.
+
+    The full title also goes into ``usermeta``, from where the page takes it as a caption that
+    wraps on a phone.
+    """
+    title, subtitle = neutral(title), neutral(subtitle)
+    return chart.properties(
+        title=alt.TitleParams(
+            text=wrap(title, TITLE_WIDTH), subtitle=wrap(subtitle, SUBTITLE_WIDTH)
+        ),
+        description=neutral(f"{title}. {description}"),
+        usermeta={"title": title, "subtitle": subtitle, "language": language},
+    )
+
+
+def engine_colour(engines: Sequence[str], *, legend: bool = False) -> alt.Color:
+    """Return the colour encoding of engines, the same in every chart."""
+    scale = theme.engine_scale(engines)
+    return alt.Color(
+        "engine:N",
+        scale=alt.Scale(domain=scale["domain"], range=scale["colours"]),
+        legend=alt.Legend() if legend else None,
+    )
+
+
+def engine_shape(engines: Sequence[str], *, legend: bool = False) -> alt.Shape:
+    """Return the shape encoding of engines, so that colour is never the only sign."""
+    scale = theme.engine_scale(engines)
+    return alt.Shape(
+        "engine:N",
+        scale=alt.Scale(domain=scale["domain"], range=scale["shapes"]),
+        legend=alt.Legend() if legend else None,
+    )
+
+
+def engine_dash(engines: Sequence[str], *, legend: bool = False) -> alt.StrokeDash:
+    """Return the dash encoding that tells variants of one engine apart."""
+    scale = theme.engine_scale(engines)
+    return alt.StrokeDash(
+        "engine:N",
+        scale=alt.Scale(domain=scale["domain"], range=scale["dashes"]),
+        legend=alt.Legend() if legend else None,
+    )
+
+
+def is_wide(values: Iterable[float | None]) -> bool:
+    """Return whether positive values span so much that a logarithmic axis reads better."""
+    known = [v for v in values if v is not None]
+    return bool(known) and min(known) > 0 and max(known) / min(known) >= WIDE
+
+
+def value_scale(values: Iterable[float | None]) -> tuple[alt.Scale, list[float] | None]:
+    """Return a scale for measured values, and its ticks when it is logarithmic."""
+    known = [v for v in values if v is not None and math.isfinite(v)]
+    if not is_wide(known):
+        return alt.Scale(zero=True, nice=True), None
+    low, high = min(known) / 1.25, max(known) * 1.25
+    return alt.Scale(type="log", domain=[low, high], nice=False), log_ticks(low, high)
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Return 1, 2, 5 times powers of ten within a range (only powers when it is very wide)."""
+    steps = (1, 2, 5) if high / low < 1e4 else (1,)  # noqa: PLR2004 - four decades fit well
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    ticks = [step * 10.0**power for power in powers for step in steps]
+    return [tick for tick in ticks if low <= tick <= high]
+
+
+def spread(values: Sequence[float], scale: alt.Scale, height: float = HEIGHT) -> list[float]:
+    """Move label positions apart until names at the ends of lines do not overlap.
+
+    Parameters
+    ----------
+    values
+        Values at which labels would stand, in the scale's units.
+    scale
+        The value scale; logarithmic when it has a domain.
+    height
+        Height of the plot in px.
+    """
+    logarithmic = scale.to_dict().get("type") == "log"
+    low, high = _domain(values, scale, logarithmic=logarithmic)
+    gap = (high - low) * LABEL_GAP / height
+    inner = [math.log(v) if logarithmic else v for v in values]
+    order = sorted(range(len(inner)), key=inner.__getitem__)
+    placed = list(inner)
+    for below, above in zip(order, order[1:], strict=False):
+        placed[above] = max(placed[above], placed[below] + gap)
+    # pushing upwards alone would drift away from the points: move each crowd back to its middle
+    shift = sum(placed[i] - inner[i] for i in order) / max(1, len(order))
+    moved = [p - shift for p in placed]
+    return [math.exp(m) if logarithmic else m for m in moved]
+
+
+def _domain(values: Sequence[float], scale: alt.Scale, *, logarithmic: bool) -> tuple[float, float]:
+    domain: Any = scale.to_dict().get("domain")
+    if logarithmic:
+        return math.log(domain[0]), math.log(domain[1])
+    return 0.0, max(values, default=1.0) or 1.0
+
+
+def no_data(what: str, why: str, language: Language) -> NoData:
+    """Return the note that stands where a chart would, naming both by catalogue keys."""
+    return NoData(say(what, language), say(why, language))

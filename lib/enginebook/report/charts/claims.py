@@ -1,0 +1,106 @@
+"""Published claims by topic and verdict."""
+
+from __future__ import annotations
+
+import altair as alt
+import polars as pl
+
+from enginebook.report import theme
+from enginebook.report.charts import base
+from enginebook.report.data import StudyData
+from enginebook.report.text import Language, known, say
+
+ROW = 26
+TONES = {
+    "supported": "good", "confirmed": "good", "possible": "good", "reproduced": "good",
+    "contradicted": "bad", "refuted": "bad", "impossible": "bad", "not reproduced": "bad",
+    "outdated": "old", "implausible": "old",
+}  # fmt: skip
+
+
+def tone(verdict: str) -> str:
+    """Return good, bad, old or open for a claim's verdict; what we do not know is open."""
+    return TONES.get(verdict.lower().replace("_", " "), "open")
+
+
+def claims_overview(data: StudyData) -> base.Drawing:
+    """Return how many claims of each topic came out how."""
+    language = data.language
+    if data.claims.is_empty():
+        return base.no_data("chart.claims.what", "nodata.claims", language)
+    frame = _frame(data)
+    return base.finish(
+        _chart(frame, language),
+        title=_title(data.claims, language),
+        subtitle=say("chart.claims.subtitle", language),
+        description=_describe(frame, language),
+        language=language,
+    )
+
+
+def _frame(data: StudyData) -> pl.DataFrame:
+    language = data.language
+    counted = data.claims.group_by("topic", "verdict").len("claims").sort("topic", "verdict")
+    verdicts = {v: known(f"verdict.{_key(v)}", language, v) for v in counted["verdict"].unique()}
+    topics = {t: known(f"topic.{_key(t)}", language, t) for t in counted["topic"].unique()}
+    tones = {v: tone(v) for v in verdicts}
+    order = {"good": 0, "old": 1, "bad": 2, "open": 3}
+    return counted.with_columns(
+        name=pl.col("verdict").replace(verdicts),
+        subject=pl.col("topic").replace(topics),
+        tone=pl.col("verdict").replace(tones),
+        order=pl.col("verdict").replace_strict(
+            {v: order[t] for v, t in tones.items()}, return_dtype=pl.Int64
+        ),
+    ).sort("order", "verdict", "topic")
+
+
+def _key(text: str) -> str:
+    return text.lower().replace(" ", "_").replace("-", "_")
+
+
+def _chart(frame: pl.DataFrame, language: Language) -> alt.LayerChart:
+    names = frame.select("name", "tone").unique(maintain_order=True)
+    colours = [theme.VERDICTS[t][0] for t in names["tone"].to_list()]
+    # shades of one tone must still be told apart: later ones of a tone are paler
+    opacities = [1.0 - 0.3 * names["tone"].to_list()[:i].count(t) for i, t in enumerate(names["tone"])]
+    domain = names["name"].to_list()
+    bars = alt.Chart(frame).mark_bar(height=16, stroke=theme.light("paper"), strokeWidth=1).encode(
+        x=alt.X("claims:Q", stack="zero",
+                axis=alt.Axis(title=say("axis.claims", language), grid=True, tickMinStep=1)),
+        y=alt.Y("subject:N", title=None, sort="-x"),
+        order=alt.Order("order:Q"),
+        color=alt.Color("name:N", scale=alt.Scale(domain=domain, range=colours), sort=domain,
+                        legend=alt.Legend(columns=4)),
+        opacity=alt.Opacity("name:N", legend=None,
+                            scale=alt.Scale(domain=domain, range=[max(0.35, o) for o in opacities])),
+        tooltip=[
+            alt.Tooltip("subject:N", title=say("table.topic", language)),
+            alt.Tooltip("name:N", title=say("table.verdict", language)),
+            alt.Tooltip("claims:Q", title=say("axis.claims", language)),
+        ],
+    )  # fmt: skip
+    height = ROW * frame["topic"].n_unique()
+    return alt.layer(bars).properties(width=base.WIDTH, height=height)
+
+
+def _title(claims: pl.DataFrame, language: Language) -> str:
+    tones = [tone(v) for v in claims["verdict"].to_list()]
+    impossible = claims.filter(pl.col("physics_verdict") == "impossible").height
+    return say(
+        "chart.claims.title",
+        language,
+        n=claims.height,
+        good=tones.count("good"),
+        bad=tones.count("bad") + tones.count("old"),
+        open=tones.count("open"),
+        impossible=impossible,
+    )
+
+
+def _describe(frame: pl.DataFrame, language: Language) -> str:
+    text = say("chart.claims.describe", language)
+    for (subject,), rows in frame.group_by(["subject"], maintain_order=True):
+        parts = ", ".join(f"{n} {name}" for name, n in rows.select("name", "claims").iter_rows())
+        text += f" {subject}: {parts}."
+    return text

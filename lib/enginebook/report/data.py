@@ -1,0 +1,196 @@
+"""All that a report is made of, read once: a study's frames, host, manifest and checks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import polars as pl
+
+from enginebook.errors import InputError
+from enginebook.report import raw, schema
+from enginebook.report.text import LANGUAGES, Language
+from enginebook.store import read_json
+
+Json = Mapping[str, Any]
+
+
+class _Stage(Protocol):
+    @property
+    def folder(self) -> str: ...
+
+
+class _Plan(Protocol):
+    @property
+    def run_id(self) -> str: ...
+    def stage(self, name: str) -> _Stage: ...
+
+
+class Book(Protocol):
+    """What a notebook holds: its plan and the outputs folder (see `enginebook.pipeline.book`)."""
+
+    @property
+    def plan(self) -> Any: ...
+    @property
+    def study(self) -> Any: ...
+    @property
+    def outputs(self) -> Path: ...
+
+
+@dataclass(frozen=True)
+class StudyData:
+    """A study's results, ready for charts, tables and findings.
+
+    Attributes
+    ----------
+    host, manifest
+        The JSON objects of the host stage and of the run.
+    cells, points, comparisons, launches, memory, installs, claims, limits, quantiles, samples
+        Frames with the columns of `enginebook.report.schema.SCHEMAS`; empty where nothing was
+        measured.
+    calibration
+        The load generator's own error on this host, or None when it was not measured.
+    failures
+        What went wrong: objects with ``reason`` and, where known, ``engine`` and ``cell``.
+    missing
+        Load cells that the study asks for and that were not measured.
+    greedy
+        Whether the engines gave the same text for the same prompts.
+    folder
+        The run's folder, for links to the data; None for data made in memory.
+    """
+
+    host: Json
+    manifest: Json
+    cells: pl.DataFrame
+    points: pl.DataFrame
+    comparisons: pl.DataFrame
+    launches: pl.DataFrame = field(default_factory=lambda: schema.empty("launches"))
+    memory: pl.DataFrame = field(default_factory=lambda: schema.empty("memory"))
+    installs: pl.DataFrame = field(default_factory=lambda: schema.empty("installs"))
+    claims: pl.DataFrame = field(default_factory=lambda: schema.empty("claims"))
+    limits: pl.DataFrame = field(default_factory=lambda: schema.empty("limits"))
+    quantiles: pl.DataFrame = field(default_factory=lambda: schema.empty("quantiles"))
+    samples: pl.DataFrame = field(default_factory=lambda: schema.empty("samples"))
+    calibration: Json | None = None
+    failures: tuple[Json, ...] = ()
+    missing: tuple[str, ...] = ()
+    greedy: tuple[Json, ...] = ()
+    folder: Path | None = None
+
+    @property
+    def study(self) -> Json:
+        """Return the study file's contents as the manifest keeps them."""
+        study = self.manifest.get("study")
+        return study if isinstance(study, Mapping) else {}
+
+    @property
+    def question(self) -> str:
+        """Return what the study asks."""
+        return str(self.study.get("question") or self.study.get("study") or "Enginebook")
+
+    @property
+    def language(self) -> Language:
+        """Return the report's language."""
+        chosen = self.study.get("language", "en")
+        return chosen if chosen in LANGUAGES else "en"
+
+    @property
+    def engines(self) -> list[str]:
+        """Return engine labels in the study's order, then any others that data hold."""
+        named = [str(e["name"]) for e in self.study.get("engines", []) if isinstance(e, Mapping)]
+        frames = (self.points, self.launches, self.memory, self.installs)
+        found = sorted({e for frame in frames for e in frame["engine"].to_list()})
+        return [e for e in named if e in found] + [e for e in found if e not in named]
+
+    @property
+    def blocks(self) -> int:
+        """Return how many blocks were really measured."""
+        return int(self.cells["block"].n_unique())
+
+    @property
+    def run_id(self) -> str:
+        """Return the run's name."""
+        return str(self.manifest.get("run", "unnamed"))
+
+    @classmethod
+    def read(cls, folder: Path | str) -> StudyData:
+        """Read a finished run.
+
+        Parameters
+        ----------
+        folder
+            ``outputs/runs/<id>``: manifest.json names where the frames and the host lie
+            (relative to the folder; ``data/`` and ``host.json`` when it names none).
+
+        Raises
+        ------
+        InputError
+            When the folder holds no manifest, or a frame is damaged.
+        """
+        folder = Path(folder)
+        manifest_file = folder / "manifest.json"
+        if not manifest_file.is_file():
+            raise InputError(
+                f"{folder} is no run: it has no manifest.json",
+                "give a folder below outputs/runs, or run the study first",
+            )
+        manifest = _object(manifest_file)
+        host = _object(folder / manifest.get("host_file", "host.json"))
+        data = folder / manifest.get("data", "data")
+        claims = folder / manifest.get("claims", "data")
+        return _read(data, claims, host=host, manifest=manifest, folder=folder)
+
+    @classmethod
+    def of(cls, book: Book) -> StudyData:
+        """Read the results of a notebook's study, whether a batch run or single notebooks made them."""
+        run = book.outputs / "runs" / book.plan.run_id
+        manifest: Json = {"run": book.plan.run_id, "study": book.study.model_dump()}
+        if (run / "manifest.json").is_file():
+            manifest = {**_object(run / "manifest.json"), **manifest}
+        place = {
+            name: book.outputs / book.plan.stage(name).folder
+            for name in ("host", "compare", "claims")
+        }
+        host = _object(place["host"] / "host.json")
+        data, claims = place["compare"] / "data", place["claims"] / "data"
+        return _read(data, claims, host=host, manifest=manifest, folder=run)
+
+
+def _read(data: Path, claims: Path, *, host: Json, manifest: Json, folder: Path) -> StudyData:
+    frames = {name: schema.read(name, data / f"{name}.parquet") for name in schema.SCHEMAS}
+    frames["claims"] = schema.read("claims", claims / "claims.parquet")
+    cells_folder = folder.parent.parent / "cells"
+    if frames["quantiles"].is_empty():
+        frames["quantiles"] = raw.quantiles(frames["cells"], cells_folder)
+    if frames["samples"].is_empty():
+        frames["samples"] = raw.samples(frames["cells"], cells_folder)
+    checks = _object(data / "checks.json")
+    calibration = host.get("calibration")
+    return StudyData(
+        host=host,
+        manifest=manifest,
+        **frames,
+        calibration=calibration if isinstance(calibration, Mapping) else None,
+        failures=tuple(checks.get("failures", ())),
+        missing=tuple(checks.get("missing", ())),
+        greedy=tuple(checks.get("greedy", ())),
+        folder=folder,
+    )
+
+
+def _object(path: Path) -> dict[str, Any]:
+    """Return a JSON object; an absent file is an empty one."""
+    if not path.is_file():
+        return {}
+    try:
+        value = read_json(path)
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"{path} cannot be read: {error}", "remove it and run the study again"
+        ) from error
+    if not isinstance(value, dict):
+        raise InputError(f"{path}: expected a JSON object, found {type(value).__name__}")
+    return value

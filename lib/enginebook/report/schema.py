@@ -1,0 +1,112 @@
+"""Columns of every frame that the report reads, and a reader that holds files to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import polars as pl
+
+from enginebook.errors import InputError
+
+Schema = Mapping[str, Any]
+
+LOAD: dict[str, Any] = {
+    "scenario": pl.String,
+    "concurrency": pl.Int64,
+    "input_tokens": pl.Int64,
+    "output_tokens": pl.Int64,
+}
+INTERVAL: dict[str, Any] = {"low": pl.Float64, "high": pl.Float64}
+
+SCHEMAS: Mapping[str, Schema] = MappingProxyType(
+    {
+        "cells": {
+            "engine": pl.String, "block": pl.Int64, **LOAD, "metric": pl.String,
+            "value": pl.Float64, "n": pl.Int64, "gate_ok": pl.Boolean,
+            "flags": pl.List(pl.String), "cell": pl.String,
+        },
+        "points": {
+            "engine": pl.String, **LOAD, "metric": pl.String, "n_blocks": pl.Int64,
+            "value": pl.Float64, **INTERVAL,
+        },
+        "comparisons": {
+            **LOAD, "metric": pl.String, "engine_a": pl.String, "engine_b": pl.String,
+            "n_pairs": pl.Int64, "ratio": pl.Float64, **INTERVAL, "verdict": pl.String,
+            "reason": pl.String, "blocks_needed": pl.Int64,
+        },
+        "launches": {
+            "engine": pl.String, "block": pl.Int64, "phase": pl.String,
+            "start_s": pl.Float64, "end_s": pl.Float64, "source": pl.String,
+        },
+        "memory": {
+            "engine": pl.String, "component": pl.String, "bytes": pl.Int64, "source": pl.String,
+        },
+        "installs": {
+            "engine": pl.String, "version": pl.String, "seconds": pl.Float64, "bytes": pl.Int64,
+            "packages": pl.Int64, "torch": pl.String, "kind": pl.String, "reused": pl.Boolean,
+        },
+        "claims": {
+            "claim_id": pl.String, "topic": pl.String, "statement": pl.String,
+            "claimed": pl.String, "rule": pl.String, "scenario": pl.String,
+            "physics_verdict": pl.String, "verdict": pl.String, "measured": pl.String,
+            **INTERVAL, "n": pl.Int64, "reason": pl.String,
+        },
+        "limits": {**LOAD, "metric": pl.String, **INTERVAL, "source": pl.String},
+        "quantiles": {
+            "engine": pl.String, **LOAD, "metric": pl.String, "q": pl.Float64,
+            "value": pl.Float64,
+        },
+        "samples": {
+            "engine": pl.String, "block": pl.Int64, **LOAD, "series": pl.String,
+            "unit": pl.String, "t_s": pl.Float64, "value": pl.Float64,
+        },
+    }
+)  # fmt: skip
+"""Frame name to columns. ``limits``: what physics allows, ``low`` and ``high`` bounding the limit
+itself (a ceiling for rates, a floor for times). ``quantiles``: values at shares ``q`` of requests.
+``samples``: time series of one load cell, ``t_s`` seconds since its start."""
+
+
+def empty(name: str) -> pl.DataFrame:
+    """Return a frame of the right columns without a row."""
+    return pl.DataFrame(schema=dict(SCHEMAS[name]))
+
+
+def conform(name: str, frame: pl.DataFrame, source: str) -> pl.DataFrame:
+    """Return a frame with exactly the columns and types of its name.
+
+    Raises
+    ------
+    InputError
+        When columns are missing or hold what cannot be cast.
+    """
+    schema = SCHEMAS[name]
+    missing = [column for column in schema if column not in frame.columns]
+    if missing:
+        raise InputError(
+            f"{source}: no column {', '.join(missing)} (it has {', '.join(frame.columns)})",
+            "run the compare stage again with this version of Enginebook",
+        )
+    try:
+        return frame.select(pl.col(column).cast(kind) for column, kind in schema.items())
+    except pl.exceptions.PolarsError as error:
+        raise InputError(
+            f"{source}: a column has the wrong type: {error}",
+            "run the compare stage again with this version of Enginebook",
+        ) from error
+
+
+def read(name: str, path: Path) -> pl.DataFrame:
+    """Read one frame; an absent file is an empty frame."""
+    if not path.is_file():
+        return empty(name)
+    try:
+        frame = pl.read_parquet(path)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise InputError(
+            f"{path} cannot be read: {error}", "remove it and run the study again"
+        ) from error
+    return conform(name, frame, str(path))

@@ -1,0 +1,58 @@
+"""Published claims, each with what physics and this study say of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from enginebook.report.charts.claims import tone
+from enginebook.report.data import StudyData
+from enginebook.report.fragment import Fragment, NoData
+from enginebook.report.numbers import NONE, figure
+from enginebook.report.tables.table import Column, Row, Value, table
+from enginebook.report.text import Language, known, say
+
+
+def claims(data: StudyData) -> Fragment | NoData:
+    """Return all claims; the page can filter them by topic and verdict and sort them."""
+    language = data.language
+    if data.claims.is_empty():
+        return NoData(say("table.claims", language), say("nodata.claims", language))
+    columns = [
+        Column(say("table.claim", language)),
+        Column(say("table.topic", language), filtered=True),
+        Column(say("table.statement", language)),
+        Column(say("table.claimed", language)),
+        Column(say("table.measured", language)),
+        Column(say("table.physics", language), filtered=True),
+        Column(say("table.verdict", language), filtered=True),
+        Column(say("table.reason", language)),
+    ]
+    rows = [_row(row, language) for row in data.claims.iter_rows(named=True)]
+    return table(columns, rows, caption=say("table.claims", language), interactive=True)
+
+
+def _row(row: dict[str, Any], language: Language) -> Row:
+    span = ""
+    if row["low"] is not None and row["high"] is not None:
+        span = f"{figure(row['low'])} – {figure(row['high'])}"
+    return [
+        Value(row["claim_id"], code=True),
+        _word("topic", row["topic"], language),
+        row["statement"] or NONE,
+        row["claimed"] or NONE,
+        Value(row["measured"] or NONE, note=span),
+        _verdict(row["physics_verdict"], language),
+        _verdict(row["verdict"], language),
+        row["reason"] or NONE,
+    ]
+
+
+def _word(group: str, value: str | None, language: Language) -> str:
+    if not value:
+        return NONE
+    key = value.lower().replace(" ", "_").replace("-", "_").replace("/", "_")
+    return known(f"{group}.{key}", language, value)
+
+
+def _verdict(value: str | None, language: Language) -> Value:
+    return Value(_word("verdict", value, language), tone=tone(value or ""))

@@ -1,0 +1,132 @@
+"""Tables of what was measured under load: a summary, and every comparison with its verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from enginebook.report.data import StudyData
+from enginebook.report.fragment import Fragment, NoData
+from enginebook.report.numbers import figure, ratio
+from enginebook.report.outcome import Load, compare, loads, outcome, sweep
+from enginebook.report.tables.table import Column, Value, table
+from enginebook.report.text import Language, known, say
+from enginebook.report.wording import capital, interval, metric_name, place, unit
+from enginebook.stats import PRIMARY
+
+SUMMARY = (
+    ("output_tokens_per_s", "concurrency"),
+    ("tpot_p50_ms", "concurrency"),
+    ("itl_p99_ms", "concurrency"),
+    ("e2e_p95_ms", "concurrency"),
+    ("ttft_p50_ms", "input_tokens"),
+    ("ttft_p95_ms", "input_tokens"),
+)
+TONES = {"wins": "good", "tie": "open", "undecided": "open", "no verdict": "old", "alone": "open"}
+PAIR_TONES = {"better": "good", "worse": "bad", "tie": "open", "undecided": "open"}
+
+
+def summary(data: StudyData) -> Fragment | NoData:
+    """Return the main figures of each engine at the lightest and heaviest load, with verdicts."""
+    language = data.language
+    engines = [e for e in data.engines if e in set(data.points["engine"].to_list())]
+    rows = [
+        _summary_row(data, load, metric, engines)
+        for metric, axis in SUMMARY
+        for load in _ends(sweep(data, metric, axis))
+    ]
+    if not rows:
+        return NoData(say("table.summary", language), say("nodata.points", language))
+    columns = [
+        Column(say("table.metric", language)),
+        Column(say("table.load", language)),
+        *[Column(engine, numeric=True) for engine in engines],
+        Column(say("table.verdict", language)),
+    ]
+    return table(
+        columns,
+        rows,
+        caption=say("table.summary", language),
+        best_word=say("table.best", language),
+    )
+
+
+def _ends(found: list[Load]) -> list[Load]:
+    return found if len(found) < 2 else [found[0], found[-1]]  # noqa: PLR2004
+
+
+def _summary_row(
+    data: StudyData, load: Load, metric: str, engines: Sequence[str]
+) -> list[Value | str]:
+    language = data.language
+    found = outcome(data, load, metric)
+    rows = {r["engine"]: r for r in load.rows(data.points, metric).iter_rows(named=True)}
+    values = [_figure(rows.get(e), best=found is not None and found.winner == e) for e in engines]
+    kind = found.kind if found else "alone"
+    word = say(f"kind.{kind.replace(' ', '_')}", language, leader=found.leader if found else "")
+    name = f"{capital(metric_name(metric, language))} ({unit(metric, language)})"
+    return [name, place(load, language), *values, Value(word, tone=TONES[kind])]
+
+
+def _figure(row: dict[str, float | None] | None, *, best: bool) -> Value:
+    if row is None:
+        return Value(figure(None))
+    note = ""
+    if row["low"] is not None and row["high"] is not None:
+        note = f"{figure(row['low'])} – {figure(row['high'])}"
+    return Value(figure(row["value"]), best=best, note=note)
+
+
+def comparisons(
+    data: StudyData, metrics: Sequence[str] = PRIMARY
+) -> Fragment | NoData:
+    """Return every pair of engines at every load, with ratio, interval, verdict and reason."""
+    language = data.language
+    rows = [
+        row for metric in metrics for load in loads(data, metric) for row in _pairs(data, load, metric)
+    ]
+    if not rows:
+        return NoData(say("table.comparisons", language), say("nodata.comparisons", language))
+    columns = [
+        Column(say("table.metric", language), filtered=True),
+        Column(say("table.load", language)),
+        Column(say("table.pair", language)),
+        Column(say("table.advantage", language), numeric=True),
+        Column(say("table.verdict", language), filtered=True),
+        Column(say("table.blocks", language), numeric=True),
+        Column(say("table.reason", language)),
+    ]
+    caption = say("table.comparisons", language)
+    return table(columns, rows, caption=caption, interactive=True)
+
+
+def _pairs(data: StudyData, load: Load, metric: str) -> list[list[Value | str]]:
+    stored = load.rows(data.comparisons, metric)
+    return [
+        _pair_row(data, load, metric, row)
+        for row in stored.sort("engine_a", "engine_b").iter_rows(named=True)
+    ]
+
+
+def _pair_row(
+    data: StudyData, load: Load, metric: str, row: dict[str, object]
+) -> list[Value | str]:
+    language = data.language
+    first, second = str(row["engine_a"]), str(row["engine_b"])
+    pair = compare(data, load, metric, first, second)
+    if pair is None:
+        raise AssertionError("a stored comparison was not found again")
+    verdict = known(f"pair.{pair.verdict.replace(' ', '_')}", language, pair.verdict)
+    advantage = Value(ratio(pair.advantage), sort=pair.advantage, note=interval(pair, language))
+    return [
+        capital(metric_name(metric, language)),
+        place(load, language),
+        say("table.versus", language, first=first, second=second),
+        advantage,
+        Value(verdict, tone=PAIR_TONES.get(pair.verdict, "old")),
+        Value(str(row["n_pairs"] if row["n_pairs"] is not None else "")),
+        pair.reason,
+    ]
+
+

@@ -1,0 +1,81 @@
+"""Outcomes and loads as sentences, the same in titles, findings and tables."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from enginebook.report.numbers import in_unit, ratio
+from enginebook.report.outcome import Load, Outcome, Pair, higher_is_better
+from enginebook.report.text import Language, count, known, say
+
+Place = Literal["concurrency", "input_tokens", "full"]
+
+
+def metric_name(metric: str, language: Language) -> str:
+    """Return a metric in words, without its unit; an unknown one keeps its own name."""
+    return known(f"metric.{metric}", language, metric.replace("_", " "))
+
+
+def unit(metric: str, language: Language) -> str:
+    """Return a metric's unit: ms, or a rate such as tokens/s."""
+    if metric.endswith("_ms"):
+        return "ms"
+    if metric.endswith("_tokens_per_s"):
+        return say("unit.tokens_per_s", language)
+    return say("unit.per_s", language) if metric.endswith("_per_s") else ""
+
+
+def capital(sentence: str) -> str:
+    """Return a sentence with its first letter large (engine names at the start keep theirs)."""
+    return sentence[:1].upper() + sentence[1:]
+
+
+def place(load: Load, language: Language, what: Place = "full") -> str:
+    """Return where on the load axes we are: "at 16 streams"."""
+    streams = count(load.concurrency, "stream", language)
+    tokens = f"{load.input_tokens:,}"
+    if what == "concurrency":
+        return say("place.concurrency", language, streams=streams)
+    if what == "input_tokens":
+        return say("place.input_tokens", language, tokens=tokens)
+    out = f"{load.output_tokens:,}"
+    return say("place.full", language, streams=streams, input=tokens, output=out)
+
+
+def interval(pair: Pair, language: Language) -> str:
+    """Return the 95 % interval of an advantage in brackets, or what stands for it."""
+    if pair.low is None or pair.high is None:
+        return say("interval.none", language)
+    return say("interval.given", language, low=ratio(pair.low), high=ratio(pair.high))
+
+
+def sentence(outcome: Outcome, language: Language, what: Place = "full") -> str:
+    """Return what an outcome says: a lead with its interval, or plainly that there is none."""
+    subject = capital(metric_name(outcome.metric, language))
+    where = place(outcome.load, language, what)
+    fields: dict[str, object] = {"subject": subject, "place": where, "leader": outcome.leader}
+    fields["value"] = in_unit(outcome.value, unit(outcome.metric, language))
+    pair = outcome.pair
+    if pair is None:
+        return say("outcome.alone", language, **fields)
+    fields["other"] = pair.second
+    fields["ratio"], fields["interval"] = ratio(pair.advantage), interval(pair, language)
+    if outcome.kind == "wins":
+        kind = "rate" if higher_is_better(outcome.metric) else "time"
+        return say(f"outcome.wins.{kind}", language, **fields)
+    if outcome.kind == "tie":
+        return say("outcome.tie", language, **fields)
+    if outcome.kind == "undecided":
+        return say("outcome.undecided", language, **fields) + _more_blocks(pair, language)
+    return say("outcome.none", language, reason=reason(pair.reason, language), **fields)
+
+
+def _more_blocks(pair: Pair, language: Language) -> str:
+    if pair.blocks_needed is None:
+        return ""
+    return say("outcome.more", language, blocks=count(pair.blocks_needed, "block", language))
+
+
+def reason(text: str, language: Language) -> str:
+    """Return the reason of a missing verdict; never empty."""
+    return text or say("outcome.no_reason", language)
