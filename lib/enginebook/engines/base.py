@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from enginebook.study import OptionValue
 
@@ -96,3 +96,13 @@ class Adapter(Protocol):
 
     def version_code(self) -> str:
         """Return Python source that prints the engine's version in its own environment."""
+
+    def check_options(self, options: Mapping[str, OptionValue], *, where: str = "") -> None:
+        """Raise InputError for an unknown or wrong option; ``where`` names the file."""
+
+    def sampling_fields(self, output_tokens: int, *, prefix_cache: bool = True) -> dict[str, Any]:
+        """Return extra request-body fields that force the answer's length (greedy, no stop).
+
+        ``prefix_cache=False`` adds the field that turns reuse off for this request, for engines
+        that decide it per request.
+        """

@@ -1,0 +1,94 @@
+"""Serve one GGUF file with the llama.cpp server inside xllamacpp; runs in the engine's Python.
+
+Needs xllamacpp and the standard library only. It ends on SIGTERM or SIGINT. The line that begins
+with ``enginebook: listening`` is printed once the model is loaded and the port answers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import threading
+from types import FrameType
+from typing import Any
+
+KV_TYPES = {"f32": 0, "f16": 1, "q8_0": 8}  # numbers of enum ggml_type
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Return the command line; every length is in tokens."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--alias", required=True)
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--slots", type=int, required=True)
+    parser.add_argument("--context-per-slot", type=int, required=True)
+    parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--batch", type=int)
+    parser.add_argument("--gpu-layers", type=int, default=0)
+    parser.add_argument("--kv-type", choices=sorted(KV_TYPES))
+    parser.add_argument("--no-prefix-cache", action="store_true")
+    parser.add_argument("--set", action="append", default=[], metavar="FIELD=JSON")
+    return parser.parse_args()
+
+
+def parameters(args: argparse.Namespace) -> Any:
+    """Return xllamacpp's parameters for the command line."""
+    import xllamacpp  # type: ignore[import-not-found] # noqa: PLC0415
+
+    p = xllamacpp.CommonParams()
+    p.model.path = args.model
+    p.model_alias = {args.alias}
+    p.hostnames = [args.host]
+    p.port = args.port
+    p.n_parallel = args.slots
+    # llama.cpp divides its context among the slots, so each gets what was asked for only if the
+    # total is the product.
+    p.n_ctx = args.slots * args.context_per_slot
+    p.cpuparams.n_threads = args.threads
+    p.cpuparams_batch.n_threads = args.threads
+    p.n_gpu_layers = args.gpu_layers
+    p.endpoint_metrics = p.endpoint_slots = p.endpoint_props = True
+    _optional(p, args)
+    return p
+
+
+def _optional(p: Any, args: argparse.Namespace) -> None:
+    if args.batch is not None:
+        p.n_batch = args.batch
+        p.n_ubatch = min(args.batch, p.n_ubatch)
+    if args.kv_type is not None:
+        kind = type(p.cache_type_k)
+        p.cache_type_k = p.cache_type_v = kind(KV_TYPES[args.kv_type])
+    if args.no_prefix_cache:
+        p.cache_prompt = False
+        p.cache_ram_mib = 0
+    for item in args.set:
+        field, _, value = item.partition("=")
+        if not hasattr(p, field):
+            sys.exit(f"enginebook: xllamacpp has no parameter {field!r}")
+        setattr(p, field, json.loads(value))
+
+
+def main() -> int:
+    """Start the server, then wait for a signal."""
+    stop = threading.Event()
+
+    def on_signal(_number: int, _frame: FrameType | None) -> None:
+        stop.set()
+
+    signal.signal(signal.SIGTERM, on_signal)
+    signal.signal(signal.SIGINT, on_signal)
+    import xllamacpp  # noqa: PLC0415
+
+    server = xllamacpp.Server(parameters(parse_arguments()))
+    print(f"enginebook: listening on {server.listening_address}", flush=True)
+    stop.wait()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

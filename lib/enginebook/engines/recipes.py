@@ -1,0 +1,258 @@
+"""Recipes: how one engine is installed and started, one YAML file each under params/engines.
+
+A recipe pins everything that decides what is measured: the version, the lock of its environment,
+the environment variables and the options of its command line.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import Field, HttpUrl, StringConstraints, ValidationError
+
+from enginebook import paths
+from enginebook.engines.base import ModelFormat
+from enginebook.engines.names import did_you_mean, listing
+from enginebook.errors import InputError
+from enginebook.study import EngineSpec, Frozen, OptionValue, PositiveFloat, Slug
+
+Version = Annotated[str, StringConstraints(pattern=r"^[0-9][0-9A-Za-z.+!-]*$")]
+LockName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*\.lock$")]
+Label = Literal["cpu", "cuda", "metal", "experimental", "community-build", "simulated"]
+Platform = Literal[
+    "linux-x86_64", "linux-aarch64", "darwin-arm64", "darwin-x86_64", "windows-amd64"
+]
+Arm = Literal["defaults", "equalised"]
+
+
+class Torch(Frozen):
+    """The PyTorch an environment needs; kept out of the lock because its source differs by host.
+
+    Attributes
+    ----------
+    version
+        Public version, without a local label such as ``+cpu``.
+    variant
+        ``cpu``, or the CUDA line of PyTorch's own index, such as ``cu130``.
+    fallback_lock
+        Hashed lock of the ordinary wheel from the package index and all it needs.
+    """
+
+    version: Version
+    variant: Annotated[str, StringConstraints(pattern=r"^(cpu|cu[0-9]{3})$")] = "cpu"
+    fallback_lock: LockName | None = None
+
+
+class Requires(Frozen):
+    """What a host must offer before anything is installed.
+
+    ``cpu_flags`` are names of /proc/cpuinfo; ``gpu`` is the maker whose device must be there;
+    ``driver`` the least NVIDIA driver; ``compute_capability`` the least, such as ``"8.0"``;
+    ``commands`` are programs on the PATH.
+    """
+
+    platforms: tuple[Platform, ...] = ()
+    glibc: str | None = None
+    cpu_flags: tuple[str, ...] = ()
+    gpu: Literal["nvidia", "apple"] | None = None
+    driver: str | None = None
+    compute_capability: str | None = None
+    commands: tuple[str, ...] = ()
+
+
+class VenvEnvironment(Frozen):
+    """An environment of the engine's own, made from a hashed lock."""
+
+    kind: Literal["venv"] = "venv"
+    lock: LockName
+    torch: Torch | None = None
+    python: str = ">=3.11,<3.14"
+    requires: Requires = Requires()
+    distribution: str
+    imports: tuple[str, ...] = Field(min_length=1)
+    disk_gb: PositiveFloat
+
+
+class ExistingEnvironment(Frozen):
+    """A Python that already has the engine; nothing is installed into it."""
+
+    kind: Literal["existing"]
+    python: str
+    requires: Requires = Requires()
+    distribution: str | None = None
+    imports: tuple[str, ...] = ()
+
+
+class ExternalEnvironment(Frozen):
+    """A server that somebody else runs; it is neither installed, started nor stopped."""
+
+    kind: Literal["external"]
+    base_url: HttpUrl
+    requires: Requires = Requires()
+
+
+class ProgramEnvironment(Frozen):
+    """A program that the user installed by other means and that is found on the PATH."""
+
+    kind: Literal["program"]
+    program: str
+    install_hint: str
+    requires: Requires = Requires()
+
+
+class IndexEnvironment(Frozen):
+    """An environment whose wheels lie on a vendor's own index, without a lock of ours.
+
+    It is installed only where ``index_url`` can be reached; the versions that were resolved are
+    recorded at install time.
+    """
+
+    kind: Literal["index"]
+    requirement: str
+    index_url: HttpUrl
+    python: str = ">=3.11,<3.14"
+    requires: Requires = Requires()
+    distribution: str
+    imports: tuple[str, ...] = Field(min_length=1)
+    disk_gb: PositiveFloat
+
+
+Environment = Annotated[
+    VenvEnvironment
+    | ExistingEnvironment
+    | ExternalEnvironment
+    | ProgramEnvironment
+    | IndexEnvironment,
+    Field(discriminator="kind"),
+]
+
+
+class Recipe(Frozen):
+    """One engine in one version, ready to install and start.
+
+    Attributes
+    ----------
+    name
+        Stem of the file it was read from.
+    directory
+        Folder of that file; locks lie beside it.
+    engine
+        Id of the adapter that writes the command line.
+    env
+        Environment variables of the server process.
+    options
+        Options as the adapter's own type names them, checked when the recipe is read.
+    arm
+        ``defaults`` leaves the engine's own choices, ``equalised`` sets what makes engines alike.
+    """
+
+    name: Slug
+    directory: Path
+    engine: Slug
+    title: str
+    version: Version
+    labels: tuple[Label, ...] = ()
+    notes: str = ""
+    environment: Environment
+    env: dict[str, str] = Field(default_factory=dict)
+    options: dict[str, OptionValue] = Field(default_factory=dict)
+    arm: Arm = "defaults"
+    model_format: ModelFormat
+
+    @property
+    def lock_path(self) -> Path | None:
+        """Return the lock file's path, or None when the environment is not made from a lock."""
+        return self._beside(getattr(self.environment, "lock", None))
+
+    @property
+    def torch_lock_path(self) -> Path | None:
+        """Return the lock of the ordinary PyTorch wheel, or None when there is none."""
+        torch = getattr(self.environment, "torch", None)
+        return self._beside(torch.fallback_lock if torch else None)
+
+    def _beside(self, name: str | None) -> Path | None:
+        return None if name is None else self.directory / name
+
+
+def recipe_names(directory: Path | None = None) -> list[str]:
+    """Return the names of all recipes, in order."""
+    folder = directory or paths.engine_recipes_dir()
+    return sorted(path.stem for path in folder.glob("*.yaml"))
+
+
+def load_recipe(name: str, directory: Path | None = None) -> Recipe:
+    """Read and check params/engines/<name>.yaml.
+
+    Raises
+    ------
+    InputError
+        For an unknown name, broken YAML, an unknown key or an option its adapter does not know.
+    """
+    folder = directory or paths.engine_recipes_dir()
+    path = folder / f"{name}.yaml"
+    known = recipe_names(folder)
+    if name not in known:
+        raise InputError(
+            f"there is no engine recipe {name!r} in {folder}",
+            f"{did_you_mean(name, known)}known recipes: {listing(known)}",
+        )
+    recipe = _validated(path, {**_read_mapping(path), "name": name, "directory": folder})
+    if recipe.lock_path is not None and not recipe.lock_path.is_file():
+        raise InputError(
+            f"{path}: environment.lock names {recipe.lock_path.name}, which is not beside it",
+            f"make it with: python -m enginebook.engines.lock {name}",
+        )
+    return recipe
+
+
+def recipe_for(spec: EngineSpec, directory: Path | None = None) -> Recipe:
+    """Return a study's engine as a recipe: the file's contents with the study's changes over them.
+
+    ``spec.options`` go over the recipe's options key by key. ``spec.environment`` goes over its
+    environment; when it names another ``kind`` it replaces the environment altogether, so that
+    ``{kind: external, base_url: ...}`` measures a server that runs elsewhere.
+    """
+    recipe = load_recipe(spec.recipe, directory)
+    if not spec.options and not spec.environment:
+        return recipe
+    given = dict(spec.environment)
+    kept = recipe.environment.model_dump(mode="json")
+    if given.get("kind", recipe.environment.kind) != recipe.environment.kind:
+        kept = {}
+    changed = {
+        **recipe.model_dump(mode="python"),
+        "options": {**recipe.options, **spec.options},
+        "environment": {**kept, **given},
+    }
+    return _validated(recipe.directory / f"{recipe.name}.yaml (engine {spec.name})", changed)
+
+
+def _read_mapping(path: Path) -> dict[str, Any]:
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError) as error:
+        raise InputError(f"{path} cannot be read: {error}", "correct the file") from error
+    if not isinstance(data, dict):
+        raise InputError(f"{path} is not a mapping of keys to values", "correct the file")
+    return data
+
+
+def _validated(path: Path, data: dict[str, Any]) -> Recipe:
+    from enginebook.engines.registry import adapter  # noqa: PLC0415 - adapters import this module
+
+    try:
+        recipe = Recipe.model_validate(data)
+    except ValidationError as error:
+        raise InputError(f"{path}: {_first_problem(error)}", "correct this key") from error
+    engine = adapter(recipe.engine)
+    engine.check_options(recipe.options, where=str(path))
+    return recipe
+
+
+def _first_problem(error: ValidationError) -> str:
+    first = error.errors(include_url=False, include_context=False)[0]
+    key = ".".join(str(part) for part in first["loc"]) or "the file"
+    more = error.error_count() - 1
+    return f"{key}: {first['msg']}" + (f" (and {more} more)" if more else "")

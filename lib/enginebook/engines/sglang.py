@@ -1,0 +1,163 @@
+"""SGLang: its CUDA build, and its PyTorch-native fallback on CPUs (experimental)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from enginebook.engines.base import Command, LaunchPlan, MemoryPart, ModelFormat, Phase
+from enginebook.engines.cpus import compute_cpus
+from enginebook.engines.logs import Mark, MemoryLine, memory_from_lines, phases_from_marks
+from enginebook.engines.options import CpuTorchOptions, parse_options
+from enginebook.study import OptionValue, PositiveInt
+
+STUBS = Path(__file__).parent / "launchers" / "sglang_cpu_stubs"
+
+MARKS = (
+    Mark("imports", r"Load weight begin"),
+    Mark("weights", r"Load weight end"),
+    Mark("cache", r"Memory pool end"),
+    Mark("compile", r"Capture .*graph end|Engine startup timings"),
+)
+# SGLang prints "GB" for bytes divided by 2^30.
+MEMORY = (
+    MemoryLine(
+        "weights",
+        r"Load weight end.*mem usage=([\d.]+) GB",
+        "GiB",
+        "log: fall of free memory",
+    ),
+    MemoryLine(
+        "kv_cache", r"KV Cache is allocated.*?K size: ([\d.]+) GB", "GiB", "log: K and V size"
+    ),
+    MemoryLine("kv_cache", r"KV cache allocated\..*KV size: ([\d.]+) GB", "GiB", "log: sized late"),
+    MemoryLine("graphs", r"Capture .*graph end.*mem usage=([\d.]+) GB", "GiB", "log: capture"),
+)
+
+
+class SglangOptions(CpuTorchOptions):
+    """Options of SGLang.
+
+    On CPUs attention and sampling run on plain PyTorch, CUDA graphs and the overlapped scheduler
+    are off, and ``memory_fraction`` is needed by its own check though ``kv_tokens`` decides.
+    """
+
+    page_size: PositiveInt | None = None
+    kv_cache_dtype: str | None = None
+    skip_warmup: bool = False
+
+
+class Sglang:
+    """Adapter of ``python -m sglang.launch_server``."""
+
+    id = "sglang"
+    title = "SGLang"
+    model_format: ModelFormat = "hf"
+    ready_path = "/ready"  # /health would generate a token with every poll
+    metrics: Mapping[str, str] = {
+        "running": "sglang:num_running_reqs",
+        "waiting": "sglang:num_queue_reqs",
+        "kv_usage": "sglang:token_usage",
+        "kv_used_tokens": "sglang:kv_used_tokens",
+        "kv_pool_tokens": "sglang:max_total_num_tokens",
+        "prefix_hit_rate": "sglang:cache_hit_rate",
+        "cached_tokens_total": "sglang:cached_tokens_total",
+        "preemptions": "sglang:num_retracted_reqs",
+        "prompt_tokens_total": "sglang:prompt_tokens_total",
+        "generation_tokens_total": "sglang:generation_tokens_total",
+        "ttft_seconds": "sglang:time_to_first_token_seconds",
+    }
+    features: Mapping[str, bool] = {
+        "prefix_cache": True,
+        "structured_output": True,
+        "speculative_decoding": True,
+        "metrics": True,
+        "dummy_weights": True,
+        "tensor_parallel": True,
+    }
+
+    def check_options(self, options: Mapping[str, OptionValue], *, where: str = "") -> None:
+        """Raise InputError for an unknown or wrong option."""
+        self._options(options, where=where)
+
+    def _options(self, options: Mapping[str, OptionValue], *, where: str = "") -> SglangOptions:
+        return parse_options(SglangOptions, options, title=self.title, where=where)
+
+    def command(self, plan: LaunchPlan) -> Command:
+        """Return SGLang's command line; the environment adds stand-ins on CPUs."""
+        o = self._options(plan.options)
+        argv = [str(plan.python), "-m", "sglang.launch_server"]
+        argv += ["--model-path", str(plan.model.path), "--served-model-name", plan.model.model_id]
+        argv += ["--host", plan.host, "--port", str(plan.port)]
+        argv += ["--dtype", o.dtype, "--context-length", str(o.max_model_len)]
+        argv += ["--enable-metrics", "--enable-cache-report", "--log-level-http", "warning"]
+        argv += _sizes(o) + _switches(o)
+        if plan.model.dummy:
+            argv += ["--load-format", "dummy"]
+        return Command((*argv, *o.extra_args), _environment(o))
+
+    def phases(self, log: Sequence[tuple[float, str]]) -> list[Phase]:
+        """Read start-up phases: imports, weights, cache, compile (graph capture)."""
+        return phases_from_marks(log, MARKS)
+
+    def memory(self, log: Sequence[str]) -> list[MemoryPart]:
+        """Read bytes of weights, KV cache and graphs; activations are not reported by SGLang."""
+        return [_both_halves(part) for part in memory_from_lines(log, MEMORY)]
+
+    def version_code(self) -> str:
+        """Return source that prints the version."""
+        return "from importlib.metadata import version; print(version('sglang'))"
+
+    def sampling_fields(self, output_tokens: int, *, prefix_cache: bool = True) -> dict[str, Any]:
+        """Return body fields that force the length; reuse is decided at start, not by request."""
+        del prefix_cache
+        return {"ignore_eos": True, "min_tokens": output_tokens}
+
+
+def _both_halves(part: MemoryPart) -> MemoryPart:
+    """Double the K size, since V is as large and stands later in the same line."""
+    if part.source != "log: K and V size":
+        return part
+    return MemoryPart(part.component, 2 * part.bytes, part.source)
+
+
+def _sizes(o: SglangOptions) -> list[str]:
+    values = {
+        "--max-running-requests": o.max_num_seqs,
+        "--max-total-tokens": o.kv_tokens,
+        "--chunked-prefill-size": o.prefill_budget,
+        "--mem-fraction-static": o.memory_fraction,
+        "--page-size": o.page_size,
+        "--quantization": o.quantization,
+        "--kv-cache-dtype": o.kv_cache_dtype,
+        "--random-seed": o.seed,
+    }
+    return [word for flag, v in values.items() if v is not None for word in (flag, str(v))]
+
+
+def _switches(o: SglangOptions) -> list[str]:
+    argv = ["--tensor-parallel-size", str(o.tensor_parallel)] if o.tensor_parallel > 1 else []
+    if o.prefix_cache is False:
+        argv.append("--disable-radix-cache")
+    if o.graphs is False or o.device == "cpu":
+        argv += ["--cuda-graph-backend-decode", "disabled"]
+        argv += ["--cuda-graph-backend-prefill", "disabled"]
+    if o.device == "cpu":
+        argv += ["--device", "cpu", "--attention-backend", "torch_native"]
+        argv += ["--sampling-backend", "pytorch", "--disable-overlap-schedule"]
+    if o.skip_warmup:
+        argv.append("--skip-server-warmup")
+    return argv
+
+
+def _environment(o: SglangOptions) -> dict[str, str]:
+    if o.device != "cpu":
+        return {}
+    cpus = ",".join(map(str, compute_cpus(o.threads)))
+    return {
+        "SGLANG_USE_CPU_ENGINE": "1",
+        "SGLANG_CPU_OMP_THREADS_BIND": cpus,
+        "OMP_NUM_THREADS": str(cpus.count(",") + 1),
+        "PYTHONPATH": str(STUBS),
+    }
