@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+
 from enginebook.lifecycle import leases, owned, proctree
 
 FAKE = Path(__file__).parents[1] / "unit" / "lifecycle" / "fake_engine.py"

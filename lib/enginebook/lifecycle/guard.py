@@ -33,6 +33,7 @@ from enginebook.lifecycle.logpump import LogPump
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 KILL_TIMEOUT_S = 10.0
+REAP_TIMEOUT_S = 1.0
 OWNER_CHECK_S = 1.0
 CENSUS_MAX_S = 60.0
 NOT_STARTED = 127
@@ -282,7 +283,15 @@ class Guard:
         for row in self._below():
             proctree.send(row, signal.SIGTERM)
         self._wait_until_none(half, of="tree")
-        return proctree.kill_until_gone(self._below, KILL_TIMEOUT_S, lambda: self._turn(0.02))
+        outcome = proctree.kill_until_gone(self._below, KILL_TIMEOUT_S, lambda: self._turn(0.02))
+        self._reap_the_dead()
+        return outcome
+
+    def _reap_the_dead(self) -> None:
+        """Take the exit statuses of all that died, so that no zombie is left to process 1."""
+        deadline = time.monotonic() + REAP_TIMEOUT_S
+        while proctree.descendants(os.getpid()) and time.monotonic() < deadline:
+            self._turn(0.02)
 
 
 def sentinel(guard: int, order: Order) -> int:

@@ -104,16 +104,24 @@ class Pip:
         """Return the environment's interpreter."""
         return self.directory / "bin" / "python"
 
+    @cached_property
+    def _outer(self) -> list[str] | None:
+        return _outer_pip(self.base)
+
     def create(self) -> list[str]:
-        """Return the command that makes the empty environment."""
-        return [str(self.base), "-m", "venv", str(self.directory)]
+        """Return the command that makes the empty environment; with its own pip only if needed."""
+        options = ["--without-pip"] if self._outer is not None else []
+        return [str(self.base), "-m", "venv", *options, str(self.directory)]
 
     def pip(self) -> list[str] | None:
         """Return the start of a pip command line that works on the environment."""
         return self._pip()
 
     def _pip(self) -> list[str]:
-        return [str(self.python), "-m", "pip", "--disable-pip-version-check"]
+        quiet = "--disable-pip-version-check"
+        if self._outer is None:
+            return [str(self.python), "-m", "pip", quiet]
+        return [*self._outer, quiet, "--python", str(self.python)]
 
     def sync(self, lock: Path) -> list[str]:
         """Return the command that installs a hashed lock and nothing beside it."""
