@@ -21,11 +21,13 @@ class ModelFiles:
     model_id
         The name under which it is served.
     path
-        A Hugging Face folder (format ``hf``) or a GGUF file (format ``gguf``).
+        A Hugging Face folder or hub id (format ``hf``), or a GGUF file (format ``gguf``).
     tokenizer_dir
         Folder with tokenizer.json and config.json, for the load generator and for physics.
     sha256
-        Digest of the weights as fetched, or None for dummy weights.
+        Digest of the weights as fetched; None for dummy weights, and where nobody computed it.
+    revision
+        Of a hub repository, when ``path`` is a hub id; None for the newest.
     """
 
     model_id: str
@@ -34,6 +36,7 @@ class ModelFiles:
     tokenizer_dir: Path
     sha256: str | None = None
     dummy: bool = False
+    revision: str | None = None
 
 
 @dataclass(frozen=True)

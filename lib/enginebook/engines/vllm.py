@@ -115,6 +115,8 @@ class Vllm:
         argv += _sizes(o) + _switches(o)
         if plan.model.dummy:
             argv += ["--load-format", "dummy"]
+        if plan.model.revision is not None:
+            argv += ["--revision", plan.model.revision]
         return Command((*argv, *o.extra_args), _environment(o))
 
     def phases(self, log: Sequence[tuple[float, str]]) -> list[Phase]:
