@@ -17,12 +17,10 @@ DEFAULT_SLOTS = 8
 
 MARKS = (
     Mark("imports", r"load_model: loading model"),
-    Mark("weights", r"llama threadpool init|sched_reserve:"),
+    Mark("weights", r"output buffer size|llama threadpool init"),
     Mark("cache", r"load_model: initializing, n_slots"),
 )
 MEMORY = (
-    MemoryLine("weights", r"enginebook: memory weights=(\d+)", "B", "GGUF tensors"),
-    MemoryLine("kv_cache", r"enginebook: memory kv_cache=(\d+)", "B", "GGUF shape x context"),
     MemoryLine("weights", r"model buffer size =\s+([\d.]+) MiB", "MiB", "log: model buffer size"),
     MemoryLine("kv_cache", r"KV buffer size =\s+([\d.]+) MiB", "MiB", "log: KV buffer size"),
     MemoryLine(

@@ -7,13 +7,19 @@ with ``enginebook: listening`` is printed once the model is loaded and the port 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+# llama.cpp says how large its buffers are at this verbosity only, and then logs dozens of lines for
+# each request too; so it is in force while the model is loaded and no longer.
+LOADING_VERBOSITY = 4
+SET_VERBOSITY = "_Z30common_log_set_verbosity_tholdi"  # common_log_set_verbosity_thold(int)
 KV_TYPES = {"f32": 0, "f16": 1, "q8_0": 8}  # numbers of enum ggml_type
 
 
@@ -73,6 +79,34 @@ def _optional(p: Any, args: argparse.Namespace) -> None:
         setattr(p, field, json.loads(value))
 
 
+def set_verbosity_function(library: str) -> Callable[[int], None] | None:
+    """Return llama.cpp's own function that changes the verbosity, or None where it is hidden."""
+    function = getattr(ctypes.CDLL(library), SET_VERBOSITY, None)
+    if function is None:
+        return None
+    function.argtypes, function.restype = [ctypes.c_int], None
+
+    def set_to(level: int) -> None:
+        function(level)
+
+    return set_to
+
+
+def start(args: argparse.Namespace) -> Any:
+    """Return the server, once the model is loaded and the port answers."""
+    import xllamacpp  # noqa: PLC0415
+
+    wanted = parameters(args)
+    usual = wanted.verbosity
+    set_verbosity = set_verbosity_function(xllamacpp.xllamacpp.__file__)
+    if set_verbosity is None:
+        return xllamacpp.Server(wanted)
+    wanted.verbosity = max(usual, LOADING_VERBOSITY)
+    server = xllamacpp.Server(wanted)
+    set_verbosity(usual)
+    return server
+
+
 def main() -> int:
     """Start the server, then wait for a signal."""
     stop = threading.Event()
@@ -82,9 +116,7 @@ def main() -> int:
 
     signal.signal(signal.SIGTERM, on_signal)
     signal.signal(signal.SIGINT, on_signal)
-    import xllamacpp  # noqa: PLC0415
-
-    server = xllamacpp.Server(parameters(parse_arguments()))
+    server = start(parse_arguments())
     print(f"enginebook: listening on {server.listening_address}", flush=True)
     stop.wait()
     return 0
