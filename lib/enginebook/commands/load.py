@@ -84,7 +84,7 @@ def _json_object(text: str) -> dict[str, Any]:
 
 def target_of(args: argparse.Namespace) -> Target:
     """Return the endpoint that the options name."""
-    from enginebook.load import Target  # noqa: PLC0415
+    from enginebook.load import Target
 
     return Target(
         base_url=args.base_url,
@@ -99,7 +99,7 @@ def target_of(args: argparse.Namespace) -> Target:
 
 def workload_of(args: argparse.Namespace) -> Workload:
     """Return the load that the options name."""
-    from enginebook.load import Workload  # noqa: PLC0415
+    from enginebook.load import Workload
 
     return Workload(
         concurrency=args.concurrency,
@@ -135,9 +135,9 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(
             f"{args.raw} is not empty", "raw records are never overwritten: name another"
         )
-    from enginebook.load import run_load  # noqa: PLC0415
-    from enginebook.metrics import summarise  # noqa: PLC0415
-    from enginebook.store import write_json  # noqa: PLC0415
+    from enginebook.load import run_load
+    from enginebook.metrics import summarise
+    from enginebook.store import write_json
 
     show = None if args.quiet or not sys.stderr.isatty() else _show
     records = run_load(target, workload, directory=args.raw, on_progress=show)
@@ -153,11 +153,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _show(progress: LoadProgress) -> None:
-    planned = f"/{progress.requests_planned}" if progress.requests_planned else ""
+    planned = f"/{progress.total}" if progress.total else ""
     first = f"{progress.first_byte_ms:.1f} ms" if progress.first_byte_ms is not None else "-"
     sys.stderr.write(
-        f"\r{progress.elapsed_s:6.1f} s  {progress.requests_done}{planned} requests, "
-        f"{progress.requests_failed} failed, {progress.in_flight} in flight, "
+        f"\r{progress.elapsed_s:6.1f} s  {progress.done}{planned} requests, "
+        f"{progress.failed} failed, {progress.in_flight} in flight, "
         f"{progress.chunks_per_s:.0f} chunks/s, first byte {first}   "
     )
     sys.stderr.flush()
@@ -166,12 +166,18 @@ def _show(progress: LoadProgress) -> None:
 def text_of(summary: dict[str, Any]) -> str:
     """Return a summary as a short table."""
     counts = summary["requests"]
+    rates = [
+        f"{_number(summary[key])} {unit}"
+        for key, unit in (
+            ("output_tokens_per_s", "output tokens/s"),
+            ("input_tokens_per_s", "input tokens/s"),
+            ("requests_per_s", "requests/s"),
+        )
+    ]
+    counted = ", ".join(f"{n} {name}" for name, n in counts.items())
     lines = [
-        f"requests   {counts['completed']} completed, {counts['failed']} failed, "
-        f"{counts['cancelled']} cancelled in {_number(summary['duration_s'])} s",
-        f"throughput {_number(summary['output_tokens_per_s'])} output tokens/s, "
-        f"{_number(summary['input_tokens_per_s'])} input tokens/s, "
-        f"{_number(summary['requests_per_s'])} requests/s",
+        f"requests   {counted} in {_number(summary['duration_s'])} s",
+        f"throughput {', '.join(rates)}",
         f"{'ms':10} {'mean':>9} {'p50':>9} {'p90':>9} {'p99':>9} {'max':>9} {'n':>9}",
     ]
     for name in ("ttft_ms", "tpot_ms", "itl_ms", "icl_ms", "e2e_ms"):

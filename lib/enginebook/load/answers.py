@@ -42,6 +42,7 @@ class Answer:
     finish_reason: str | None = None
     done: bool = False
     streamed: bool = True
+    served_model: str | None = None
     error: str = ""
     malformed: str = ""
 
@@ -100,6 +101,8 @@ def _take(answer: Answer, position: int, value: Any) -> None:
             count = _take_usage(answer, usage)
         choices = value.get("choices")
         if choices:
+            if answer.served_model is None and value.get("model"):
+                answer.served_model = str(value["model"])
             kind, text = _take_choice(answer, choices[0])
         elif value.get("error"):
             kind = _take_error(answer, value["error"])

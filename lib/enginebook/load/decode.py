@@ -143,6 +143,7 @@ def _answer_fields(answer: Answer, arrivals: np.ndarray) -> dict[str, Any]:
         "finish_reason": answer.finish_reason,
         "done": answer.done,
         "streamed": answer.streamed,
+        "served_model": answer.served_model,
     }
 
 

@@ -57,6 +57,7 @@ _REQUEST_TYPES: dict[str, pl.DataType | type[pl.DataType]] = {
     "finish_reason": pl.String,
     "done": pl.Boolean,
     "streamed": pl.Boolean,
+    "served_model": pl.String,
     "bytes": pl.Int64,
 }
 REQUEST_SCHEMA = pl.Schema(_REQUEST_TYPES)

@@ -51,9 +51,9 @@ class LoadProgress:
     the mean time to the first of them over finished requests.
     """
 
-    requests_done: int
-    requests_failed: int
-    requests_planned: int | None
+    done: int
+    failed: int
+    total: int | None
     in_flight: int
     chunks: int
     chunks_per_s: float
@@ -232,9 +232,9 @@ class Crew:
         elapsed_s = max(1e-3, (now_ns() - start_ns) / NS_PER_S)
         firsts = total.first_bytes
         return LoadProgress(
-            requests_done=total.done,
-            requests_failed=total.failed,
-            requests_planned=self._plan.count,
+            done=total.done,
+            failed=total.failed,
+            total=self._plan.count,
             in_flight=total.in_flight,
             chunks=total.chunks,
             chunks_per_s=total.chunks / elapsed_s,

@@ -73,6 +73,7 @@ _TOKEN_BYTES = {
     chat: tuple(event(_frame(chat, [_choice(chat, word, None)])) for word in _WORDS)
     for chat in (False, True)
 }
+_FINISH_BYTES = {chat: event(_frame(chat, [_choice(chat, "", "length")])) for chat in (False, True)}
 _ROLE_BYTES = event(_frame(True, [{"index": 0, "delta": {"role": "assistant", "content": ""}}]))  # noqa: FBT003
 _HEAD = (
     b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\n"
@@ -105,7 +106,7 @@ class Stream:
         }
         wanted = (fields.get("stream_options") or {}).get("include_usage")
         last = event(_frame(chat, [], usage=usage)) if wanted else b""
-        self.tail = event(_frame(chat, [_choice(chat, "", "length")])) + last + _END
+        self.tail = _FINISH_BYTES[chat] + last + _END
 
     def step(self) -> bool:
         """Send what is due; return whether more follows."""

@@ -14,6 +14,7 @@ from enginebook.metrics.requests import chunk_gaps, request_metrics
 NS_PER_S = 1e9
 REQUEST_TIMES = ("ttft_ms", "ttfo_ms", "tpot_ms", "tpot_n1_ms", "e2e_ms")
 RESPONSE_TIMES = ("response_ttft_ms", "response_e2e_ms", "connect_ms")
+MISMATCH_TOKENS = 2
 _POINTS = ("mean", "p50", "p90", "p95", "p99", "max")
 _SOURCES = ("chunks", "tokenizer", "usage")  # weakest first
 
@@ -87,10 +88,11 @@ def _counts(frame: pl.DataFrame) -> dict[str, int]:
 
 def span_s(frame: pl.DataFrame) -> float | None:
     """Return seconds from the first sending to the end of the last answer."""
-    first, last = frame["sent_ns"].min(), frame["end_ns"].max()
-    if first is None or last is None or last <= first:  # type: ignore[operator]
+    sent = frame.filter(pl.col("sent_ns").is_not_null())
+    if len(sent) == 0:
         return None
-    return (last - first) / NS_PER_S  # type: ignore[operator]
+    span_ns = int(sent["end_ns"].to_numpy().max()) - int(sent["sent_ns"].to_numpy().min())
+    return span_ns / NS_PER_S if span_ns > 0 else None
 
 
 def _rates(frame: pl.DataFrame) -> dict[str, float | None]:
@@ -100,8 +102,8 @@ def _rates(frame: pl.DataFrame) -> dict[str, float | None]:
     known = len(done) > 0 and tokens_in.null_count() == 0
     totals = {
         "requests_per_s": len(done),
-        "output_tokens_per_s": done["output_tokens"].sum(),
-        "input_tokens_per_s": tokens_in.sum() if known else None,
+        "output_tokens_per_s": int(done["output_tokens"].sum()),
+        "input_tokens_per_s": int(tokens_in.sum()) if known else None,
     }
     rates = {k: v / span if v is not None and span else None for k, v in totals.items()}
     return {"duration_s": span, **rates}
@@ -137,7 +139,7 @@ def token_mismatches(done: pl.DataFrame) -> int:
         pl.col("completion_tokens").is_not_null() & pl.col("client_tokens").is_not_null()
     )
     off = (both["completion_tokens"] - both["client_tokens"]).abs()
-    return int(((off > 2) & (off > both["completion_tokens"] * 0.01)).sum())
+    return int(((off > MISMATCH_TOKENS) & (off > both["completion_tokens"] * 0.01)).sum())
 
 
 def _errors(frame: pl.DataFrame) -> list[dict[str, Any]]:
