@@ -17,26 +17,20 @@ from enginebook.store import read_json
 Json = Mapping[str, Any]
 
 
-class _Stage(Protocol):
-    @property
-    def folder(self) -> str: ...
-
-
-class _Plan(Protocol):
-    @property
-    def run_id(self) -> str: ...
-    def stage(self, name: str) -> _Stage: ...
-
-
 class Book(Protocol):
     """What a notebook holds: its plan and the outputs folder (see `enginebook.pipeline.book`)."""
 
     @property
-    def plan(self) -> Any: ...
+    def plan(self) -> Any:
+        """Return the plan: ``run_id`` and ``stage(name).folder``."""
+
     @property
-    def study(self) -> Any: ...
+    def study(self) -> Any:
+        """Return the study as a pydantic model."""
+
     @property
-    def outputs(self) -> Path: ...
+    def outputs(self) -> Path:
+        """Return the outputs folder."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +139,7 @@ class StudyData:
 
     @classmethod
     def of(cls, book: Book) -> StudyData:
-        """Read the results of a notebook's study, whether a batch run or single notebooks made them."""
+        """Read the results of a notebook's study, from a batch run or from single notebooks."""
         run = book.outputs / "runs" / book.plan.run_id
         manifest: Json = {"run": book.plan.run_id, "study": book.study.model_dump()}
         if (run / "manifest.json").is_file():

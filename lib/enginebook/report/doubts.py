@@ -105,5 +105,5 @@ def _verdict(calibration: Mapping[str, Any]) -> str:
     return str(calibration.get("reason") or calibration.get("verdict") or "not ok")
 
 
-def _scope(data: StudyData, language: Language) -> str:
+def _scope(_data: StudyData, language: Language) -> str:
     return say("doubt.scope", language)

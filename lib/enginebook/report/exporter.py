@@ -17,7 +17,7 @@ from enginebook.report.text import LANGUAGES, Language, catalogue
 from enginebook.store import write_text
 
 
-class EnginebookExporter(Exporter):  # type: ignore[misc]
+class EnginebookExporter(Exporter):
     """Exports an executed notebook as Enginebook's report (``nbconvert --to enginebook``)."""
 
     export_from_notebook = "Enginebook report (HTML)"
@@ -28,7 +28,7 @@ class EnginebookExporter(Exporter):  # type: ignore[misc]
     def _file_extension_default(self) -> str:
         return ".html"
 
-    def from_notebook_node(
+    def from_notebook_node(  # type: ignore[override]
         self, nb: Any, resources: dict[str, Any] | None = None, **kw: Any
     ) -> tuple[str, dict[str, Any]]:
         """Return (html, resources) of a notebook."""
@@ -62,7 +62,12 @@ def texts(group: str, language: Language) -> dict[str, str]:
 
 
 def render(
-    notebook: Path, html: Path, *, title: str | None = None, language: Language = "en", run: str = ""
+    notebook: Path,
+    html: Path,
+    *,
+    title: str | None = None,
+    language: Language = "en",
+    run: str = "",
 ) -> None:
     """Render an executed notebook into one HTML file.
 

@@ -1,4 +1,4 @@
-"""What was found, in plain sentences: the answer, three findings, and what could make them wrong."""
+"""What was found, in plain sentences: the answer and three findings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import polars as pl
 from enginebook.report.charts.launch import totals
 from enginebook.report.data import StudyData
 from enginebook.report.doubts import doubts
-from enginebook.report.numbers import figure
+from enginebook.report.numbers import seconds
 from enginebook.report.outcome import Load, Outcome, outcome, outcomes, sweep
 from enginebook.report.text import Language, count, listing, say
 from enginebook.report.wording import Place, capital, metric_name, sentence
@@ -36,11 +36,11 @@ def headline(data: StudyData, language: Language | None = None) -> str:
     if not found:
         names = listing(data.engines, tongue) or say("headline.nobody", tongue)
         return say("headline.alone", tongue, engines=names)
-    winners = Counter(o.winner for o in found if o.winner)
+    winners: Counter[str | None] = Counter(o.winner for o in found if o.winner)
     if not winners:
         return _nobody_leads(found, tongue)
     if len(winners) == 1:
-        return _one_leads(found, next(iter(winners)), tongue)
+        return _one_leads(found, str(next(iter(winners))), tongue)
     return _it_depends(found, winners, tongue)
 
 
@@ -62,13 +62,14 @@ def _one_leads(found: list[Outcome], winner: str, language: Language) -> str:
 
 def _it_depends(found: list[Outcome], winners: Counter[str | None], language: Language) -> str:
     """Say who leads in what, for each engine that leads somewhere."""
-    parts = []
+    parts, n = [], count(len(found), "comparison", language)
     for winner, won in winners.most_common():
         metrics = [m for m in PRIMARY if any(o.winner == winner and o.metric == m for o in found)]
-        names = listing([metric_name(m, language) for m in metrics], language)
-        parts.append(say("headline.part", language, winner=winner, won=won, metrics=names))
-    n = count(len(found), "comparison", language)
-    text = say("headline.depends", language, parts=listing(parts, language), n=n)
+        names = listing([say(f"short.{m}", language) for m in metrics], language)
+        fields = {"winner": winner, "won": won, "n": n, "metrics": names}
+        parts.append(say("headline.part", language, **fields))
+        n = str(len(found))
+    text = say("headline.depends", language, parts=listing(parts, language))
     rest = _rest(found, language)
     return text + (say("headline.rest", language, rest=capital(rest)) if rest else "")
 
@@ -122,11 +123,11 @@ def _serve(data: StudyData, language: Language) -> str:
     for row in total.iter_rows(named=True):
         spread = say("finding.once", language)
         if row["starts"] > 1:
-            fields = {"low": figure(row["least_s"]), "high": figure(row["most_s"])}
+            fields = {"low": seconds(row["least_s"]), "high": seconds(row["most_s"])}
             starts = count(row["starts"], "start", language)
             spread = say("finding.range", language, starts=starts, **fields)
-        seconds = figure(row["median_s"])
-        parts.append(say("finding.start", language, engine=row["engine"], s=seconds, spread=spread))
+        middle = seconds(row["median_s"])
+        parts.append(say("finding.start", language, engine=row["engine"], s=middle, spread=spread))
     return say("finding.serve", language, parts=listing(parts, language))
 
 

@@ -36,6 +36,14 @@ def share(value: float | None) -> str:
     return NONE if value is None else f"{figure(100 * value)}\u202f%"
 
 
+def seconds(value_s: float | None) -> str:
+    """Return seconds without a unit: hundredths below ten, tenths below a hundred."""
+    if value_s is None or not math.isfinite(value_s):
+        return NONE
+    digits = 2 if abs(value_s) < 10 else 1 if abs(value_s) < 100 else 0  # noqa: PLR2004
+    return f"{value_s:,.{digits}f}".replace("-", MINUS)
+
+
 def duration_ms(value_ms: float | None) -> str:
     """Return a time given in ms, in ms below one second and in s above."""
     if value_ms is None:

@@ -15,7 +15,18 @@ from enginebook.report.fragment import neutral, safe
 from enginebook.report.renderer import CHART_MIME, SVG_MIME
 from enginebook.report.text import Language, say
 
-FORBIDDEN = ("script", "iframe", "object", "embed", "link", "meta", "base", "form", "frame", "style")
+FORBIDDEN = (
+    "script",
+    "iframe",
+    "object",
+    "embed",
+    "link",
+    "meta",
+    "base",
+    "form",
+    "frame",
+    "style",
+)
 IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
 
@@ -77,7 +88,7 @@ def clean_html(source: str) -> str:
     soup = BeautifulSoup(source, "html.parser")
     for tag in soup.find_all(FORBIDDEN):
         tag.decompose()
-    for tag in soup.find_all(True):
+    for tag in soup.find_all():
         for name in list(tag.attrs):
             value = str(tag.attrs[name]).strip().lower()
             if name.lower().startswith("on") or _loads(name.lower(), value):
@@ -100,7 +111,9 @@ def _error(output: Mapping[str, Any], language: Language) -> str:
     title = safe(say("page.cell_failed", language))
     trace = preformatted(lines, "eb-out")
     fold = f"<details><summary>Traceback</summary>{trace}</details>" if trace else ""
-    return f'<div class="eb-error" role="alert"><b>{title}</b>: <code>{safe(name)}</code>{fold}</div>'
+    return (
+        f'<div class="eb-error" role="alert"><b>{title}</b>: <code>{safe(name)}</code>{fold}</div>'
+    )
 
 
 def _picture(uri: str, data: Mapping[str, Any]) -> str:

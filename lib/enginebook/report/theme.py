@@ -46,11 +46,12 @@ PARTS = (
     ("#8f8f96", "#84848c"),
 )
 
+# Each tone has two shades: for two verdicts of one meaning, such as two kinds of "open"
 VERDICTS = {
-    "good": ("#1b7a63", "#52c9ab"),
-    "bad": ("#b3391f", "#ff9077"),
-    "open": ("#6e7681", "#97a1ac"),
-    "old": ("#8a6a1c", "#dcb75e"),
+    "good": (("#1b7a63", "#52c9ab"), ("#6bb09f", "#2f8a74")),
+    "old": (("#8a6a1c", "#dcb75e"), ("#c9a95e", "#94762b")),
+    "bad": (("#b3391f", "#ff9077"), ("#d9897a", "#ad4c37")),
+    "open": (("#6e7681", "#97a1ac"), ("#b4bac1", "#5d6670")),
 }
 
 _ALIASES = {
@@ -107,9 +108,16 @@ def parts(names: Iterable[str]) -> tuple[list[str], list[str]]:
     return domain, [PARTS[i % len(PARTS)][0] for i in range(len(domain))]
 
 
+def verdict(tone: str, shade: int = 0) -> str:
+    """Return the light colour of a verdict's tone (good, old, bad, open), in one of its shades."""
+    shades = VERDICTS[tone]
+    return shades[shade % len(shades)][0]
+
+
 def swaps() -> Mapping[str, str]:
     """Return every light colour with its dark partner, as the page needs them."""
-    pairs = [*INK.values(), *FAMILIES.values(), *OTHER, *PARTS, *VERDICTS.values()]
+    shades = [pair for tone in VERDICTS.values() for pair in tone]
+    pairs = [*INK.values(), *FAMILIES.values(), *OTHER, *PARTS, *shades]
     return dict(pairs)
 
 
@@ -138,7 +146,9 @@ def config() -> dict[str, Any]:
         },
         "axisX": {"grid": False},
         "axisY": {"domain": False, "ticks": False},
-        "header": {"labelColor": ink, "labelFontSize": 12, "titleColor": muted, "labelAnchor": "start"},
+        "header": {
+            "labelColor": ink, "labelFontSize": 12, "titleColor": muted, "labelAnchor": "start",
+        },
         "legend": {**text, "orient": "top", "direction": "horizontal", "title": None,
                    "labelLimit": 240, "symbolSize": 90, "offset": 8},
         "text": {"color": ink, "fontSize": 12},

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - the list reads better with one section a line
 """A report notebook over the sample study, as notebooks/60_report.ipynb calls the report."""
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ SECTIONS: tuple[tuple[str | None, tuple[str, ...]], ...] = (
     ("doubts", ("report.caveats(data)",)),
     ("summary", ("report.tables.summary(data)",)),
     ("comparisons", ("report.tables.comparisons(data)",)),
-    ("throughput", ("report.charts.tpot(data)",)),
+    ("tpot", ("report.charts.tpot(data)",)),
     ("pareto", ("report.charts.pareto(data)",)),
     ("ttft", ("report.charts.ttft(data)",)),
     ("itl", ("report.charts.itl(data)",)),
@@ -50,4 +51,6 @@ def executed(folder: Path, *extra: Any) -> nbformat.NotebookNode:
 def _run(code: str, names: dict[str, Any]) -> nbformat.NotebookNode:
     bundle = eval(code, names)._repr_mimebundle_(None, None)
     data = bundle[0] if isinstance(bundle, tuple) else bundle
-    return new_code_cell(code, outputs=[new_output("execute_result", data=dict(data), execution_count=1)])
+    return new_code_cell(
+        code, outputs=[new_output("execute_result", data=dict(data), execution_count=1)]
+    )

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - tables of invented figures read better on one line
 """A made-up study, written to disk as a run leaves it: invented figures, for tests only.
 
 Nothing here was measured. Two engines with known differences: "llamacpp" is ahead in throughput
@@ -25,7 +26,9 @@ GAIN = {"llamacpp": 0.86, "vllm": 0.68, "sglang": 0.6}
 RUN = "sample-0123456789ab"
 
 
-def cell_metrics(engine: str, load: tuple[int, int, int], rng: np.random.Generator) -> dict[str, float]:
+def cell_metrics(
+    engine: str, load: tuple[int, int, int], rng: np.random.Generator
+) -> dict[str, float]:
     streams, inputs, _ = load
     noise = np.exp(rng.normal(0, 0.008, 8))
     rate = RATE_AT_ONE[engine] * streams ** GAIN[engine]
@@ -54,7 +57,9 @@ def loads() -> Iterator[tuple[str, tuple[int, int, int]]]:
         yield "input_length", (1, length, 4)
 
 
-def cells(engines: tuple[str, ...] = ENGINES, blocks: int = BLOCKS, flagged: bool = True) -> pl.DataFrame:
+def cells(
+    engines: tuple[str, ...] = ENGINES, blocks: int = BLOCKS, flagged: bool = True
+) -> pl.DataFrame:
     rng = np.random.default_rng(7)
     rows: list[dict[str, Any]] = []
     for block in range(blocks):
@@ -67,7 +72,7 @@ def cells(engines: tuple[str, ...] = ENGINES, blocks: int = BLOCKS, flagged: boo
                             "engine": engine, "scenario": scenario, "block": block,
                             "concurrency": load[0], "input_tokens": load[1],
                             "output_tokens": load[2], "metric": metric, "value": value, "n": 16,
-                            "gate_ok": not bad, "flags": ["others_busy"] if bad else [],
+                            "gate_ok": not bad, "flags": ["host"] if bad else [],
                             "cell": f"{engine}-{block}-{scenario}-{load[0]}-{load[1]}",
                         }
                     )  # fmt: skip
@@ -113,7 +118,9 @@ def installs(engines: tuple[str, ...]) -> pl.DataFrame:
         "sglang": ("0.5.23", 120.0, 2_400_000_000, 160, "2.13.0+cpu"),
     }
     rows = [
-        (e, v, s, b, p, t, "venv", e == "vllm") for e, (v, s, b, p, t) in facts.items() if e in engines
+        (e, v, s, b, p, t, "venv", e == "vllm")
+        for e, (v, s, b, p, t) in facts.items()
+        if e in engines
     ]
     return pl.DataFrame(rows, schema=dict(schema.SCHEMAS["installs"]), orient="row")
 
@@ -130,8 +137,13 @@ def claims() -> pl.DataFrame:
 
 
 def limits() -> pl.DataFrame:
-    rows = [("throughput", c, 64, 32, "output_tokens_per_s", 75.0 * c, 88.0 * c, "memory bandwidth") for c in CONCURRENCY]
-    rows += [("input_length", 1, n, 4, "ttft_p50_ms", 0.28 * n, 0.33 * n, "arithmetic") for n in LENGTHS]
+    rows = [
+        ("throughput", c, 64, 32, "output_tokens_per_s", 75.0 * c, 88.0 * c, "memory bandwidth")
+        for c in CONCURRENCY
+    ]
+    rows += [
+        ("input_length", 1, n, 4, "ttft_p50_ms", 0.28 * n, 0.33 * n, "arithmetic") for n in LENGTHS
+    ]
     return pl.DataFrame(rows, schema=dict(schema.SCHEMAS["limits"]), orient="row")
 
 
@@ -142,7 +154,16 @@ def quantiles(engines: tuple[str, ...]) -> pl.DataFrame:
         for metric, middle in (("ttft_ms", 130 + 60 * place), ("itl_ms", 30 + 9 * place)):
             times = np.sort(middle * np.exp(rng.normal(0, 0.25, 400)))
             rows += [
-                (engine, "throughput", 8, 64, 32, metric, q / 100, float(np.quantile(times, q / 100)))
+                (
+                    engine,
+                    "throughput",
+                    8,
+                    64,
+                    32,
+                    metric,
+                    q / 100,
+                    float(np.quantile(times, q / 100)),
+                )
                 for q in range(1, 100)
             ]
     return pl.DataFrame(rows, schema=dict(schema.SCHEMAS["quantiles"]), orient="row")
@@ -185,7 +206,11 @@ def manifest(engines: tuple[str, ...], blocks: int, language: str) -> dict[str, 
 
 def host() -> dict[str, Any]:
     return {
-        "cpu": {"model": "Example CPU (invented)", "logical_cores": 2, "flags": ["avx2", "avx512f"]},
+        "cpu": {
+            "model": "Example CPU (invented)",
+            "logical_cores": 2,
+            "flags": ["avx2", "avx512f"],
+        },
         "memory": {"total_bytes": 25_000_000_000},
         "os": {"name": "Linux", "kernel": "6.1"},
         "gpus": [],

@@ -1,4 +1,4 @@
-"""Charts of a study. Each function takes a `StudyData` and returns a chart, or why there is none."""
+"""Charts of a study. Each takes a `StudyData` and returns a chart, or why there is none."""
 
 from enginebook.report.charts.base import Drawing
 from enginebook.report.charts.claims import claims_overview

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import unicodedata
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeVar
+from itertools import pairwise
+from typing import Any
 
 import altair as alt
 
@@ -13,8 +14,8 @@ from enginebook.report import theme
 from enginebook.report.fragment import NoData, neutral
 from enginebook.report.text import Language, say
 
-Drawing = alt.TopLevelMixin | NoData
-ChartT = TypeVar("ChartT", alt.Chart, alt.LayerChart, alt.FacetChart, alt.HConcatChart)
+Figure = alt.LayerChart | alt.FacetChart
+Drawing = Figure | NoData
 
 TITLE_WIDTH = 78  # characters of the title size that fit a chart of WIDTH
 SUBTITLE_WIDTH = 100
@@ -55,21 +56,22 @@ def _pieces(text: str) -> Iterable[str]:
 
 
 def finish(
-    chart: ChartT, *, title: str, subtitle: str, description: str, language: Language
-) -> ChartT:
+    chart: Figure, *, title: str, subtitle: str, description: str, language: Language
+) -> Figure:
     """Return the chart with its finding as title and its contents in words.
 
     The full title also goes into ``usermeta``, from where the page takes it as a caption that
     wraps on a phone.
     """
     title, subtitle = neutral(title), neutral(subtitle)
-    return chart.properties(
+    finished: Figure = chart.properties(
         title=alt.TitleParams(
             text=wrap(title, TITLE_WIDTH), subtitle=wrap(subtitle, SUBTITLE_WIDTH)
         ),
         description=neutral(f"{title}. {description}"),
         usermeta={"title": title, "subtitle": subtitle, "language": language},
     )
+    return finished
 
 
 def engine_colour(engines: Sequence[str], *, legend: bool = False) -> alt.Color:
@@ -78,7 +80,7 @@ def engine_colour(engines: Sequence[str], *, legend: bool = False) -> alt.Color:
     return alt.Color(
         "engine:N",
         scale=alt.Scale(domain=scale["domain"], range=scale["colours"]),
-        legend=alt.Legend() if legend else None,
+        legend=alt.Legend(symbolType="stroke", symbolStrokeWidth=2) if legend else None,
     )
 
 
@@ -143,7 +145,7 @@ def spread(values: Sequence[float], scale: alt.Scale, height: float = HEIGHT) ->
     inner = [math.log(v) if logarithmic else v for v in values]
     order = sorted(range(len(inner)), key=inner.__getitem__)
     placed = list(inner)
-    for below, above in zip(order, order[1:], strict=False):
+    for below, above in pairwise(order):
         placed[above] = max(placed[above], placed[below] + gap)
     # pushing upwards alone would drift away from the points: move each crowd back to its middle
     shift = sum(placed[i] - inner[i] for i in order) / max(1, len(order))

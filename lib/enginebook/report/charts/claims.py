@@ -59,21 +59,18 @@ def _key(text: str) -> str:
     return text.lower().replace(" ", "_").replace("-", "_")
 
 
-def _chart(frame: pl.DataFrame, language: Language) -> alt.LayerChart:
+def _chart(frame: pl.DataFrame, language: Language) -> base.Figure:
     names = frame.select("name", "tone").unique(maintain_order=True)
-    colours = [theme.VERDICTS[t][0] for t in names["tone"].to_list()]
-    # shades of one tone must still be told apart: later ones of a tone are paler
-    opacities = [1.0 - 0.3 * names["tone"].to_list()[:i].count(t) for i, t in enumerate(names["tone"])]
-    domain = names["name"].to_list()
+    tones, domain = names["tone"].to_list(), names["name"].to_list()
+    colours = [theme.verdict(t, tones[:i].count(t)) for i, t in enumerate(tones)]
     bars = alt.Chart(frame).mark_bar(height=16, stroke=theme.light("paper"), strokeWidth=1).encode(
         x=alt.X("claims:Q", stack="zero",
-                axis=alt.Axis(title=say("axis.claims", language), grid=True, tickMinStep=1)),
+                axis=alt.Axis(title=say("axis.claims", language), grid=True, format="d",
+                              values=_whole_ticks(frame))),
         y=alt.Y("subject:N", title=None, sort="-x"),
         order=alt.Order("order:Q"),
         color=alt.Color("name:N", scale=alt.Scale(domain=domain, range=colours), sort=domain,
                         legend=alt.Legend(columns=4)),
-        opacity=alt.Opacity("name:N", legend=None,
-                            scale=alt.Scale(domain=domain, range=[max(0.35, o) for o in opacities])),
         tooltip=[
             alt.Tooltip("subject:N", title=say("table.topic", language)),
             alt.Tooltip("name:N", title=say("table.verdict", language)),
@@ -82,6 +79,12 @@ def _chart(frame: pl.DataFrame, language: Language) -> alt.LayerChart:
     )  # fmt: skip
     height = ROW * frame["topic"].n_unique()
     return alt.layer(bars).properties(width=base.WIDTH, height=height)
+
+
+def _whole_ticks(frame: pl.DataFrame) -> list[int]:
+    """Return about six whole numbers up to the longest bar."""
+    longest = int(frame.group_by("topic").agg(pl.col("claims").sum())["claims"].to_numpy().max())
+    return list(range(0, longest + 1, max(1, -(-longest // 6))))
 
 
 def _title(claims: pl.DataFrame, language: Language) -> str:

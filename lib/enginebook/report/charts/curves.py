@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import altair as alt
 import polars as pl
@@ -11,6 +12,7 @@ import polars as pl
 from enginebook.report import theme
 from enginebook.report.charts import base
 from enginebook.report.data import StudyData
+from enginebook.report.fragment import NoData
 from enginebook.report.numbers import figure
 from enginebook.report.outcome import LOAD, Load, outcome
 from enginebook.report.text import Language, count, listing, say
@@ -46,7 +48,7 @@ def draw(data: StudyData, curve: Curve) -> base.Drawing:
     points = _points(data, curve)
     if points.is_empty():
         what = metric_name(curve.metric, language)
-        return base.NoData(what, say("nodata.metric", language))
+        return NoData(what, say("nodata.metric", language))
     panels = points["panel"].unique(maintain_order=True).to_list()
     limits = _limits(data, curve, points)
     frame = pl.concat([points, limits], how="diagonal")
@@ -111,9 +113,7 @@ def _limits(data: StudyData, curve: Curve, points: pl.DataFrame) -> pl.DataFrame
     )
 
 
-def _layers(
-    frame: pl.DataFrame, curve: Curve, data: StudyData, *, single: bool
-) -> alt.LayerChart | alt.FacetChart:
+def _layers(frame: pl.DataFrame, curve: Curve, data: StudyData, *, single: bool) -> base.Figure:
     scale, ticks = base.value_scale(
         [*frame["value"].to_list(), *frame["low"].to_list(), *frame["high"].to_list()]
     )
@@ -129,14 +129,16 @@ def _layers(
         return alt.layer(*layers, data=frame).properties(width=base.WIDTH, height=base.HEIGHT)
     panel = alt.layer(*layers, data=frame).properties(width=280, height=220)
     return panel.facet(
-        facet=alt.Facet("panel:N", title=None, sort=frame["panel"].unique(maintain_order=True).to_list()),
+        facet=alt.Facet(
+            "panel:N", title=None, sort=frame["panel"].unique(maintain_order=True).to_list()
+        ),
         columns=2,
     )
 
 
 def _x(frame: pl.DataFrame, curve: Curve, language: Language, *, single: bool) -> alt.X:
     values = sorted(set(frame["x"].to_list()))
-    room = [0, alt.ExprRef(f"width - {base.LABEL_ROOM}")] if single else alt.Undefined
+    room: Any = [0, alt.ExprRef(f"width - {base.LABEL_ROOM}")] if single else alt.Undefined
     if base.is_wide(values):
         scale = alt.Scale(type="log", base=2, nice=False, padding=14, range=room)
     else:
@@ -145,9 +147,7 @@ def _x(frame: pl.DataFrame, curve: Curve, language: Language, *, single: bool) -
     return alt.X("x:Q", scale=scale, axis=axis)
 
 
-def _y(
-    curve: Curve, scale: alt.Scale, ticks: list[float] | None, language: Language
-) -> alt.Y:
+def _y(curve: Curve, scale: alt.Scale, ticks: list[float] | None, language: Language) -> alt.Y:
     title = f"{metric_name(curve.metric, language)} ({unit(curve.metric, language)})"
     axis = alt.Axis(title=title, format="~r", values=ticks or alt.Undefined, tickCount=6)
     if ticks:
@@ -166,7 +166,7 @@ def _limit_layers(x: alt.X, y: alt.Y) -> list[alt.Chart]:
 
 def y_of(y: alt.Y, field: str) -> alt.Y:
     """Return the same vertical encoding over another column."""
-    made = y.copy()
+    made: alt.Y = y.copy()
     made.shorthand = f"{field}:Q"
     return made
 
@@ -175,8 +175,8 @@ def _engine_layers(
     measured: alt.Chart, y: alt.Y, data: StudyData, *, legend: bool
 ) -> list[alt.Chart]:
     colour = base.engine_colour(data.engines, legend=legend)
-    shape = base.engine_shape(data.engines, legend=legend)
-    dash = base.engine_dash(data.engines)
+    shape = base.engine_shape(data.engines)
+    dash = base.engine_dash(data.engines, legend=legend)
     interval = measured.transform_filter("isValid(datum.low)")
     return [
         interval.mark_rule(strokeWidth=1.5).encode(y=y_of(y, "low"), y2="high:Q", color=colour),
@@ -201,12 +201,15 @@ def _labels(frame: pl.DataFrame, scale: alt.Scale) -> pl.DataFrame:
     last = frame.filter(pl.col("kind") == ENGINE).sort("x").group_by("engine").last()
     last = last.sort("engine")
     heights = base.spread(last["value"].to_list(), scale)
-    return last.with_columns(value=pl.Series(heights, dtype=pl.Float64)).select("engine", "x", "value")
+    return last.with_columns(value=pl.Series(heights, dtype=pl.Float64)).select(
+        "engine", "x", "value"
+    )
 
 
 def _label_layer(labels: pl.DataFrame, x: alt.X, y: alt.Y, data: StudyData) -> alt.Chart:
-    text = alt.Chart(labels).mark_text(align="left", dx=12, fontWeight=600)
-    return text.encode(x=x, y=y, text="engine:N", color=base.engine_colour(data.engines))
+    text: alt.Chart = alt.Chart(labels).mark_text(align="left", dx=12, fontWeight=600)
+    colour = base.engine_colour(data.engines)
+    return text.encode(x=x, y=y, text="engine:N", color=colour)
 
 
 def _title(data: StudyData, curve: Curve, points: pl.DataFrame) -> str:

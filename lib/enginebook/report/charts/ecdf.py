@@ -7,6 +7,7 @@ import polars as pl
 
 from enginebook.report.charts import base
 from enginebook.report.data import StudyData
+from enginebook.report.fragment import NoData
 from enginebook.report.numbers import duration_ms
 from enginebook.report.outcome import LOAD, Load
 from enginebook.report.text import Language, say
@@ -20,7 +21,7 @@ def ecdf(data: StudyData, metric: str = "ttft_ms") -> base.Drawing:
     language = data.language
     frame = data.quantiles.filter(pl.col("metric") == metric, pl.col("value") > 0)
     if frame.is_empty():
-        return base.NoData(metric_name(metric, language), say("nodata.quantiles", language))
+        return NoData(metric_name(metric, language), say("nodata.quantiles", language))
     heaviest = Load(*frame.sort("concurrency", descending=True).select(LOAD).row(0))
     frame = heaviest.rows(frame, metric).sort("engine", "q")
     return base.finish(
@@ -32,17 +33,22 @@ def ecdf(data: StudyData, metric: str = "ttft_ms") -> base.Drawing:
     )
 
 
-def _chart(frame: pl.DataFrame, metric: str, data: StudyData) -> alt.LayerChart:
+def _chart(frame: pl.DataFrame, metric: str, data: StudyData) -> base.Figure:
     language = data.language
     scale, ticks = base.value_scale(frame["value"].to_list())
     title = f"{capital(metric_name(metric, language))} ({unit(metric, language)})"
+    x = alt.X(
+        "value:Q",
+        scale=scale,
+        axis=alt.Axis(title=title, values=ticks or alt.Undefined, format=",~r", tickCount=7),
+    )
+    share = alt.Axis(title=say("axis.share", language), format=".0%", tickCount=5)
+    y = alt.Y("q:Q", scale=alt.Scale(domain=[0, 1]), axis=share)
     lines = alt.Chart(frame).encode(
-        x=alt.X("value:Q", scale=scale,
-                axis=alt.Axis(title=title, values=ticks or alt.Undefined, format=",~r")),
-        y=alt.Y("q:Q", scale=alt.Scale(domain=[0, 1]),
-                axis=alt.Axis(title=say("axis.share", language), format=".0%", tickCount=5)),
+        x=x,
+        y=y,
         color=base.engine_colour(data.engines, legend=True),
-        strokeDash=base.engine_dash(data.engines),
+        strokeDash=base.engine_dash(data.engines, legend=True),
     )  # fmt: skip
     tooltip = [
         alt.Tooltip("engine:N", title=say("table.engine", language)),
@@ -50,7 +56,8 @@ def _chart(frame: pl.DataFrame, metric: str, data: StudyData) -> alt.LayerChart:
         alt.Tooltip("value:Q", title=title, format=",.3~r"),
     ]
     line = lines.mark_line(strokeWidth=2, interpolate="step-before")
-    touch = lines.mark_point(size=90, opacity=0).encode(tooltip=tooltip)
+    every = alt.Chart(frame.filter((pl.col("q") * 100).round().cast(pl.Int64) % 5 == 0))
+    touch = every.mark_point(size=180, opacity=0).encode(x=x, y=y, tooltip=tooltip)
     return alt.layer(line, touch).properties(width=base.WIDTH, height=base.HEIGHT)
 
 
@@ -76,7 +83,9 @@ def _spans(frame: pl.DataFrame, language: Language) -> str:
 def _title(frame: pl.DataFrame, metric: str, load: Load, language: Language) -> str:
     name = capital(metric_name(metric, language))
     where = place(load, language, "concurrency")
-    return say("chart.ecdf.title", language, metric=name, place=where, spans=_spans(frame, language))
+    return say(
+        "chart.ecdf.title", language, metric=name, place=where, spans=_spans(frame, language)
+    )
 
 
 def _describe(frame: pl.DataFrame, metric: str, language: Language) -> str:

@@ -7,8 +7,9 @@ import polars as pl
 
 from enginebook.report import theme
 from enginebook.report.charts import base
+from enginebook.report.charts.memory import part_colour, row_axis
 from enginebook.report.data import StudyData
-from enginebook.report.numbers import figure
+from enginebook.report.numbers import seconds
 from enginebook.report.text import Language, count, known, say
 
 ORDER = ("process", "imports", "weights", "compile", "cache", "ready", "first_token")
@@ -75,37 +76,29 @@ def _domain(phases: pl.DataFrame) -> list[str]:
     return usual + sorted(name for p, name in found.items() if p not in ORDER)
 
 
-def _chart(phases: pl.DataFrame, total: pl.DataFrame, data: StudyData) -> alt.LayerChart:
+def _chart(phases: pl.DataFrame, total: pl.DataFrame, data: StudyData) -> base.Figure:
     language = data.language
-    names, colours = theme.parts(_domain(phases))
-    rows = alt.Y("engine:N", title=None, sort=total["engine"].to_list(), axis=_row_axis())
-    longest = float(max(total["most_s"].to_list()))
-    x_scale = alt.Scale(domain=[0, longest * 1.16 or 1.0], nice=False)
-    x = alt.X("start:Q", scale=x_scale, axis=alt.Axis(title=say("axis.launch", language), grid=True))
+    rows = alt.Y("engine:N", title=None, sort=total["engine"].to_list(), axis=row_axis())
+    room = alt.Scale(domain=[0, max(total["most_s"].to_list()) * 1.16 or 1.0], nice=False)
+    axis = alt.Axis(title=say("axis.launch", language), grid=True, tickCount=6)
     bars = alt.Chart(phases).mark_bar(height=22, stroke=theme.light("paper"), strokeWidth=1)
     bars = bars.encode(
-        x=x,
+        x=alt.X("start:Q", scale=room, axis=axis),
         x2="end:Q",
         y=rows,
-        color=alt.Color("name:N", scale=alt.Scale(domain=names, range=colours),
-                        sort=names, legend=alt.Legend(columns=4)),
+        color=part_colour(_domain(phases)),
         tooltip=_tooltip(language),
-    )  # fmt: skip
-    ends = alt.Chart(total.with_columns(text=_total_text(total)))
-    span = ends.mark_rule(strokeWidth=1.5).encode(x=alt.X("least_s:Q", scale=x_scale), x2="most_s:Q", y=rows)
-    label = ends.mark_text(align="left", dx=8, fontWeight=600).encode(
-        x=alt.X("most_s:Q", scale=x_scale), y=rows, text="text:N"
     )
-    height = ROW * total.height
-    return alt.layer(bars, span, label).properties(width=base.WIDTH, height=height)
-
-
-def _row_axis() -> alt.Axis:
-    return alt.Axis(labelFontWeight=600, labelColor=theme.light("ink"), labelFontSize=13, grid=False)
+    ends = alt.Chart(total.with_columns(text=_total_text(total)))
+    span = ends.mark_rule(strokeWidth=1.5)
+    span = span.encode(x=alt.X("least_s:Q", scale=room), x2="most_s:Q", y=rows)
+    label = ends.mark_text(align="left", dx=8, fontWeight=600)
+    label = label.encode(x=alt.X("most_s:Q", scale=room), y=rows, text="text:N")
+    return alt.layer(bars, span, label).properties(width=base.WIDTH, height=ROW * total.height)
 
 
 def _total_text(total: pl.DataFrame) -> pl.Series:
-    return pl.Series([f"{figure(v)} s" for v in total["median_s"].to_list()], dtype=pl.String)
+    return pl.Series([f"{seconds(v)} s" for v in total["median_s"].to_list()], dtype=pl.String)
 
 
 def _tooltip(language: Language) -> list[alt.Tooltip]:
@@ -119,10 +112,10 @@ def _tooltip(language: Language) -> list[alt.Tooltip]:
 
 def _title(total: pl.DataFrame, language: Language) -> str:
     first, last = total.row(0, named=True), total.row(-1, named=True)
-    fields = {"fast": first["engine"], "fast_s": figure(first["median_s"])}
+    fields = {"fast": first["engine"], "fast_s": seconds(first["median_s"])}
     if total.height == 1:
         return say("chart.launch.alone", language, **fields)
-    fields |= {"slow": last["engine"], "slow_s": figure(last["median_s"])}
+    fields |= {"slow": last["engine"], "slow_s": seconds(last["median_s"])}
     return say("chart.launch.title", language, **fields)
 
 
@@ -130,7 +123,9 @@ def _describe(phases: pl.DataFrame, total: pl.DataFrame, language: Language) -> 
     text = say("chart.launch.describe", language)
     for row in total.iter_rows(named=True):
         mine = phases.filter(pl.col("engine") == row["engine"])
-        parts = "; ".join(f"{name} {figure(s)} s" for name, s in mine.select("name", "seconds").iter_rows())
+        parts = "; ".join(
+            f"{name} {seconds(s)} s" for name, s in mine.select("name", "seconds").iter_rows()
+        )
         seen = count(row["starts"], "start", language)
-        text += f" {row['engine']}: {figure(row['median_s'])} s ({seen}): {parts}."
+        text += f" {row['engine']}: {seconds(row['median_s'])} s ({seen}): {parts}."
     return text

@@ -65,36 +65,44 @@ def _parts(data: StudyData, whole: dict[str, int]) -> pl.DataFrame:
     ).sort("engine", "order")
 
 
-def _chart(parts: pl.DataFrame, whole: dict[str, int], data: StudyData) -> alt.LayerChart:
-    language = data.language
+def _chart(parts: pl.DataFrame, whole: dict[str, int], data: StudyData) -> base.Figure:
     scale, unit = (GIB, "GiB") if max(whole.values()) >= GIB else (MIB, "MiB")
     frame = parts.with_columns(amount=pl.col("bytes") / scale)
-    order = frame.sort("order")["name"].unique(maintain_order=True).to_list()
-    names, colours = theme.parts(order)
-    by_total = sorted(whole, key=lambda e: whole[e])
-    rows = alt.Y("engine:N", title=None, sort=by_total, axis=_row_axis())
-    title = say("axis.memory", language, unit=unit)
-    most = max(whole.values()) / scale
-    x_scale = alt.Scale(domain=[0, most * 1.16], nice=False)
-    bars = alt.Chart(frame).mark_bar(height=22, stroke=theme.light("paper"), strokeWidth=1).encode(
-        x=alt.X("amount:Q", stack="zero", scale=x_scale, axis=alt.Axis(title=title, grid=True)),
+    rows = alt.Y(
+        "engine:N", title=None, sort=sorted(whole, key=lambda e: whole[e]), axis=row_axis()
+    )
+    room = alt.Scale(domain=[0, max(whole.values()) / scale * 1.16], nice=False)
+    title = say("axis.memory", data.language, unit=unit)
+    axis = alt.Axis(title=title, grid=True, tickCount=6)
+    x = alt.X("amount:Q", stack="zero", scale=room, axis=axis)
+    bars = alt.Chart(frame).mark_bar(height=22, stroke=theme.light("paper"), strokeWidth=1)
+    bars = bars.encode(
+        x=x,
         y=rows,
         order=alt.Order("order:Q"),
-        color=alt.Color("name:N", scale=alt.Scale(domain=names, range=colours), sort=names,
-                        legend=alt.Legend(columns=4)),
-        tooltip=_tooltip(language),
-    )  # fmt: skip
+        color=part_colour(frame.sort("order")["name"].unique(maintain_order=True).to_list()),
+        tooltip=_tooltip(data.language),
+    )
     ends = pl.DataFrame(
         [{"engine": e, "amount": b / scale, "text": data_size(b)} for e, b in whole.items()]
     )
-    label = alt.Chart(ends).mark_text(align="left", dx=6, fontWeight=600).encode(
-        x=alt.X("amount:Q", scale=x_scale), y=rows, text="text:N"
-    )  # fmt: skip
+    label = alt.Chart(ends).mark_text(align="left", dx=6, fontWeight=600)
+    label = label.encode(x=alt.X("amount:Q", scale=room), y=rows, text="text:N")
     return alt.layer(bars, label).properties(width=base.WIDTH, height=ROW * len(whole))
 
 
-def _row_axis() -> alt.Axis:
-    return alt.Axis(labelFontWeight=600, labelColor=theme.light("ink"), labelFontSize=13, grid=False)
+def part_colour(names: list[str]) -> alt.Color:
+    """Return the colour encoding of the parts of a whole, in their order."""
+    domain, colours = theme.parts(names)
+    scale = alt.Scale(domain=domain, range=colours)
+    return alt.Color("name:N", scale=scale, sort=domain, legend=alt.Legend(columns=4))
+
+
+def row_axis() -> alt.Axis:
+    """Return an axis that names the engines at the left of their bars."""
+    return alt.Axis(
+        labelFontWeight=600, labelColor=theme.light("ink"), labelFontSize=13, grid=False
+    )
 
 
 def _tooltip(language: Language) -> list[alt.Tooltip]:
@@ -120,6 +128,8 @@ def _describe(parts: pl.DataFrame, whole: dict[str, int], language: Language) ->
     text = say("chart.memory.describe", language)
     for engine, total in whole.items():
         mine = parts.filter(pl.col("engine") == engine)
-        listed = "; ".join(f"{name} {size}" for name, size in mine.select("name", "size").iter_rows())
+        listed = "; ".join(
+            f"{name} {size}" for name, size in mine.select("name", "size").iter_rows()
+        )
         text += f" {engine}: {data_size(total)}: {listed}."
     return text

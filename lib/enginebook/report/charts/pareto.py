@@ -36,8 +36,12 @@ def pareto(data: StudyData) -> base.Drawing:
 def _frame(data: StudyData) -> pl.DataFrame:
     """Return one row an engine and load of the concurrency sweep, with both rates."""
     keys = ["engine", *LOAD]
-    loads = [tuple(getattr(load, name) for name in LOAD) for load in sweep(data, RATE, "concurrency")]
-    wanted = pl.DataFrame(loads, schema=dict.fromkeys(LOAD, pl.Int64) | {"scenario": pl.String}, orient="row")
+    loads = [
+        tuple(getattr(load, name) for name in LOAD) for load in sweep(data, RATE, "concurrency")
+    ]
+    wanted = pl.DataFrame(
+        loads, schema=dict.fromkeys(LOAD, pl.Int64) | {"scenario": pl.String}, orient="row"
+    )
     points = data.points.join(wanted, on=list(LOAD), how="semi").filter(pl.col("value") > 0)
     total = points.filter(pl.col("metric") == RATE).select(*keys, total="value")
     time = points.filter(pl.col("metric") == TIME).select(*keys, user=MS_PER_S / pl.col("value"))
@@ -52,7 +56,7 @@ def _on_front(frame: pl.DataFrame) -> pl.Series:
     return pl.Series("front", [not b for b in beaten], dtype=pl.Boolean)
 
 
-def _chart(frame: pl.DataFrame, data: StudyData) -> alt.LayerChart:
+def _chart(frame: pl.DataFrame, data: StudyData) -> base.Figure:
     language = data.language
     colour, shape = base.engine_colour(data.engines), base.engine_shape(data.engines)
     x_scale, x_ticks = base.value_scale(frame["user"].to_list())
@@ -64,9 +68,9 @@ def _chart(frame: pl.DataFrame, data: StudyData) -> alt.LayerChart:
         shape=shape, tooltip=_tooltip(language)
     )
     numbers = points.mark_text(dy=-12, fontSize=11).encode(text="concurrency:Q")
-    # the name stands under the lightest load: the lower right end, where lines do not crowd
-    ends = frame.sort("concurrency").group_by("engine", maintain_order=True).first()
-    names = alt.Chart(ends).mark_text(dy=17, fontWeight=600, align="center")
+    # the name stands over the heaviest load: at the lightest one the engines are often close
+    ends = frame.sort("concurrency").group_by("engine", maintain_order=True).last()
+    names = alt.Chart(ends).mark_text(dy=-28, fontWeight=600, align="center")
     line = points.mark_line(strokeWidth=2).encode(strokeDash=base.engine_dash(data.engines))
     named = names.encode(x=x, y=y, text="engine:N", color=colour)
     return alt.layer(line, dots, numbers, named).properties(width=base.WIDTH, height=base.HEIGHT)

@@ -62,13 +62,13 @@ def _named(frame: pl.DataFrame, chosen: list[str], language: Language) -> pl.Dat
     return kept.with_columns(panel=pl.col("series").replace(names)).sort("series", "engine", "t_s")
 
 
-def _chart(frame: pl.DataFrame, data: StudyData) -> alt.FacetChart:
+def _chart(frame: pl.DataFrame, data: StudyData) -> base.Figure:
     language = data.language
     lines = alt.Chart().mark_line(strokeWidth=1.5).encode(
         x=alt.X("t_s:Q", axis=alt.Axis(title=say("axis.time", language), tickCount=5)),
         y=alt.Y("value:Q", axis=alt.Axis(title=None, tickCount=4), scale=alt.Scale(zero=True)),
         color=base.engine_colour(data.engines, legend=True),
-        strokeDash=base.engine_dash(data.engines),
+        strokeDash=base.engine_dash(data.engines, legend=True),
         tooltip=[
             alt.Tooltip("engine:N", title=say("table.engine", language)),
             alt.Tooltip("t_s:Q", title=say("axis.time", language), format=".1f"),
@@ -76,8 +76,13 @@ def _chart(frame: pl.DataFrame, data: StudyData) -> alt.FacetChart:
         ],
     )  # fmt: skip
     panel = alt.layer(lines, data=frame).properties(width=280, height=110)
-    facet = alt.Facet("panel:N", title=None, sort=frame["panel"].unique(maintain_order=True).to_list())
-    return panel.facet(facet=facet, columns=2).resolve_scale(y="independent", x="shared")
+    facet = alt.Facet(
+        "panel:N", title=None, sort=frame["panel"].unique(maintain_order=True).to_list()
+    )
+    figure: base.Figure = panel.facet(facet=facet, columns=2).resolve_scale(
+        y="independent", x="shared"
+    )
+    return figure
 
 
 def _describe(frame: pl.DataFrame, language: Language) -> str:

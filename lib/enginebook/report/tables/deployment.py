@@ -8,7 +8,7 @@ from enginebook.report.charts.launch import ORDER, totals
 from enginebook.report.charts.memory import totals as memory_totals
 from enginebook.report.data import StudyData
 from enginebook.report.fragment import Fragment, NoData
-from enginebook.report.numbers import NONE, data_size, figure
+from enginebook.report.numbers import NONE, data_size, figure, seconds
 from enginebook.report.tables.table import Column, Row, Value, table
 from enginebook.report.text import known, say
 
@@ -40,7 +40,7 @@ def installs(data: StudyData) -> Fragment | NoData:
                 row["engine"],
                 row["version"] or NONE,
                 kind,
-                Value(figure(row["seconds"]), note=reused),
+                Value(seconds(row["seconds"]), sort=row["seconds"], note=reused),
                 figure(disk),
                 packages,
                 row["torch"] or NONE,
@@ -58,19 +58,21 @@ def launches(data: StudyData) -> Fragment | NoData:
     phases = [p for p in ORDER if p in found] + sorted(found - set(ORDER))
     columns = [
         Column(say("table.engine", language)),
-        *[Column(known(f"phase.{p}", language, p), "s", numeric=True) for p in phases],
-        Column(say("table.all", language), "s", numeric=True),
+        *[Column(known(f"phase.{p}", language, p), numeric=True) for p in phases],
+        Column(say("table.all", language), numeric=True),
         Column(say("table.starts", language), numeric=True),
     ]
-    seconds = data.launches.with_columns(seconds=pl.col("end_s") - pl.col("start_s"))
-    medians = seconds.group_by("engine", "phase").agg(pl.col("seconds").median())
+    lasted = data.launches.with_columns(seconds=pl.col("end_s") - pl.col("start_s"))
+    medians = lasted.group_by("engine", "phase").agg(pl.col("seconds").median())
     known_s = {(e, p): s for e, p, s in medians.iter_rows()}
     rows: list[Row] = []
     for row in totals(data).iter_rows(named=True):
         engine = row["engine"]
-        span = f"{figure(row['least_s'])} – {figure(row['most_s'])}" if row["starts"] > 1 else ""
-        parts = [figure(known_s.get((engine, p))) for p in phases]
-        rows.append([engine, *parts, Value(figure(row["median_s"]), note=span), str(row["starts"])])
+        span = f"{seconds(row['least_s'])} – {seconds(row['most_s'])}" if row["starts"] > 1 else ""
+        parts = [seconds(known_s.get((engine, p))) for p in phases]
+        rows.append(
+            [engine, *parts, Value(seconds(row["median_s"]), note=span), str(row["starts"])]
+        )
     return table(columns, rows, caption=say("table.launches", language))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from enginebook.report.data import StudyData
 from enginebook.report.fragment import Fragment, NoData
@@ -72,7 +72,7 @@ def flat(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ..
         yield path, value
 
 
-def _is_list(value: Any) -> bool:
+def _is_list(value: Any) -> TypeGuard[Sequence[Any]]:
     return isinstance(value, Sequence) and not isinstance(value, str | bytes)
 
 
@@ -146,7 +146,10 @@ def repeat(data: StudyData) -> Fragment:
     git = data.manifest.get("git")
     commit = str(git.get("commit") or "") if isinstance(git, Mapping) else ""
     study = str(data.study.get("study", "study"))
-    lines = [*([f"git checkout {commit}"] if commit else []), f"make study PARAMS=params/{study}.yaml"]
+    lines = [
+        *([f"git checkout {commit}"] if commit else []),
+        f"make study PARAMS=params/{study}.yaml",
+    ]
     columns = [Column(say("table.command", language))]
     rows: list[Row] = [[Value(line, code=True)] for line in lines]
     return table(columns, rows, caption=say("table.repeat", language))

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import polars as pl
-
 from enginebook.report.data import StudyData
 from enginebook.report.fragment import Fragment, NoData
 from enginebook.report.numbers import figure, ratio
 from enginebook.report.outcome import Load, compare, loads, outcome, sweep
 from enginebook.report.tables.table import Column, Value, table
-from enginebook.report.text import Language, known, say
-from enginebook.report.wording import capital, interval, metric_name, place, unit
+from enginebook.report.text import known, say
+from enginebook.report.wording import capital, metric_name, unit
 from enginebook.stats import PRIMARY
 
 SUMMARY = (
@@ -24,6 +22,7 @@ SUMMARY = (
     ("ttft_p95_ms", "input_tokens"),
 )
 TONES = {"wins": "good", "tie": "open", "undecided": "open", "no verdict": "old", "alone": "open"}
+UNSURE = frozenset({"undecided", "no verdict"})  # the others say all in their interval
 PAIR_TONES = {"better": "good", "worse": "bad", "tie": "open", "undecided": "open"}
 
 
@@ -40,7 +39,9 @@ def summary(data: StudyData) -> Fragment | NoData:
         return NoData(say("table.summary", language), say("nodata.points", language))
     columns = [
         Column(say("table.metric", language)),
-        Column(say("table.load", language)),
+        Column(say("table.streams", language), numeric=True),
+        Column(say("table.input", language), numeric=True),
+        Column(say("table.output", language), numeric=True),
         *[Column(engine, numeric=True) for engine in engines],
         Column(say("table.verdict", language)),
     ]
@@ -66,7 +67,7 @@ def _summary_row(
     kind = found.kind if found else "alone"
     word = say(f"kind.{kind.replace(' ', '_')}", language, leader=found.leader if found else "")
     name = f"{capital(metric_name(metric, language))} ({unit(metric, language)})"
-    return [name, place(load, language), *values, Value(word, tone=TONES[kind])]
+    return [name, *_axes(load), *values, Value(word, tone=TONES[kind])]
 
 
 def _figure(row: dict[str, float | None] | None, *, best: bool) -> Value:
@@ -78,20 +79,27 @@ def _figure(row: dict[str, float | None] | None, *, best: bool) -> Value:
     return Value(figure(row["value"]), best=best, note=note)
 
 
-def comparisons(
-    data: StudyData, metrics: Sequence[str] = PRIMARY
-) -> Fragment | NoData:
+def _axes(load: Load) -> list[str]:
+    return [f"{n:,}" for n in (load.concurrency, load.input_tokens, load.output_tokens)]
+
+
+def comparisons(data: StudyData, metrics: Sequence[str] = PRIMARY) -> Fragment | NoData:
     """Return every pair of engines at every load, with ratio, interval, verdict and reason."""
     language = data.language
     rows = [
-        row for metric in metrics for load in loads(data, metric) for row in _pairs(data, load, metric)
+        row
+        for metric in metrics
+        for load in loads(data, metric)
+        for row in _pairs(data, load, metric)
     ]
     if not rows:
         return NoData(say("table.comparisons", language), say("nodata.comparisons", language))
     columns = [
         Column(say("table.metric", language), filtered=True),
-        Column(say("table.load", language)),
-        Column(say("table.pair", language)),
+        Column(say("table.streams", language), numeric=True),
+        Column(say("table.input", language), numeric=True),
+        Column(say("table.output", language), numeric=True),
+        Column(say("table.pair", language), filtered=len(data.engines) > 2),  # noqa: PLR2004
         Column(say("table.advantage", language), numeric=True),
         Column(say("table.verdict", language), filtered=True),
         Column(say("table.blocks", language), numeric=True),
@@ -118,15 +126,14 @@ def _pair_row(
     if pair is None:
         raise AssertionError("a stored comparison was not found again")
     verdict = known(f"pair.{pair.verdict.replace(' ', '_')}", language, pair.verdict)
-    advantage = Value(ratio(pair.advantage), sort=pair.advantage, note=interval(pair, language))
+    span = f"{ratio(pair.low)} – {ratio(pair.high)}" if pair.low and pair.high else ""
+    advantage = Value(ratio(pair.advantage), sort=pair.advantage, note=span)
     return [
         capital(metric_name(metric, language)),
-        place(load, language),
+        *_axes(load),
         say("table.versus", language, first=first, second=second),
         advantage,
         Value(verdict, tone=PAIR_TONES.get(pair.verdict, "old")),
         Value(str(row["n_pairs"] if row["n_pairs"] is not None else "")),
-        pair.reason,
+        pair.reason if pair.verdict in UNSURE else "",
     ]
-
-

@@ -89,7 +89,9 @@ def table(
     kind = ' data-interactive=""' if interactive else ""
     head = "".join(_head(column) for column in columns)
     body = "".join(
-        "<tr>" + "".join(_cell(c, v, best_word) for c, v in zip(columns, row, strict=True)) + "</tr>"
+        "<tr>"
+        + "".join(_cell(c, v, best_word) for c, v in zip(columns, row, strict=True))
+        + "</tr>"
         for row in values
     )
     html = (
@@ -111,7 +113,9 @@ def _head(column: Column) -> str:
     side = "right" if column.numeric else "left"
     choice = ' data-filter=""' if column.filtered else ""
     unit = f' <span class="eb-unit">({safe(column.unit)})</span>' if column.unit else ""
-    return f'<th scope="col"{kind}{choice} style="text-align:{side}">{safe(column.title)}{unit}</th>'
+    return (
+        f'<th scope="col"{kind}{choice} style="text-align:{side}">{safe(column.title)}{unit}</th>'
+    )
 
 
 def _cell(column: Column, value: Value, best_word: str) -> str:

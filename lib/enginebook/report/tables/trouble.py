@@ -35,14 +35,20 @@ def failures(data: StudyData) -> Fragment | NoData:
     return table(columns, rows, caption=say("table.failures", language))
 
 
+KEYS = ("engine", "scenario", "concurrency", "input_tokens", "output_tokens", "block")
+
+
 def flagged(data: StudyData) -> Fragment | NoData:
-    """Return load cells with a flag or a failed equal-work gate."""
-    language = data.language
-    keys = ["engine", "scenario", "concurrency", "input_tokens", "output_tokens", "block"]
+    """Return load cells with a flag or a failed equal-work check, the failed ones first.
+
+    A flag names a check that failed or could not be made; only a failed one that forbids a
+    comparison fails the cell.
+    """
+    language, keys = data.language, list(KEYS)
     cells = data.cells.group_by(keys, maintain_order=True).agg(
         ok=pl.col("gate_ok").all(), flags=pl.col("flags").explode().drop_nulls().unique()
     )
-    cells = cells.filter(~pl.col("ok") | (pl.col("flags").list.len() > 0)).sort(keys)
+    cells = cells.filter(~pl.col("ok") | (pl.col("flags").list.len() > 0)).sort("ok", *keys)
     if cells.is_empty():
         return NoData(say("table.flags", language), say("nodata.flags", language))
     columns = [

@@ -21,6 +21,7 @@
     const open = codeButton.getAttribute("aria-pressed") !== "true";
     codeButton.setAttribute("aria-pressed", String(open));
     codeButton.textContent = open ? codeButton.dataset.hide : codeButton.dataset.show;
+    document.documentElement.toggleAttribute("data-code", open);
     all("details.eb-code").forEach((fold) => { fold.open = open; });
   });
   codeButton.setAttribute("aria-pressed", "false");
