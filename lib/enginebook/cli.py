@@ -7,6 +7,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from types import ModuleType
 from typing import NoReturn
 
 from enginebook.errors import BAD_INPUT, INTERRUPTED, EnginebookError
@@ -43,7 +44,7 @@ def _parser(chosen: str | None) -> argparse.ArgumentParser:
     return parser
 
 
-def _module(name: str) -> object:
+def _module(name: str) -> ModuleType:
     return importlib.import_module(f"enginebook.commands.{name}")
 
 
@@ -53,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen = next((w for w in words if w in COMMANDS), None)
     args = _parser(chosen).parse_args(words)
     try:
-        return int(_module(args.command).run(args))  # type: ignore[attr-defined]
+        return int(_module(args.command).run(args))
     except EnginebookError as error:
         if args.debug:
             raise

@@ -62,6 +62,6 @@ def notebooks_dir() -> Path:
 
 
 def default_outputs_dir() -> Path:
-    """Return ``ENGINEBOOK_OUTPUTS`` when set (a batch run sets it), else outputs/ of the checkout."""
+    """Return ``ENGINEBOOK_OUTPUTS``, which a batch run sets, or outputs/ of the checkout."""
     given = os.environ.get("ENGINEBOOK_OUTPUTS")
     return Path(given).resolve() if given else project_root() / "outputs"

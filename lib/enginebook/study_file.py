@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from enginebook.errors import InputError
 from enginebook.paths import params_dir
-from enginebook.study import EngineSpec, ModelSpec, Scenario, Study
+from enginebook.study import EngineSpec, Frozen, ModelSpec, Scenario, Study
 
 Location = tuple[str | int, ...]
 
@@ -25,7 +25,7 @@ class _StrictLoader(yaml.SafeLoader):
 def _mapping_without_twins(loader: _StrictLoader, node: yaml.MappingNode) -> dict[Any, Any]:
     seen: set[Any] = set()
     for key_node, _ in node.value:
-        key = loader.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
+        key = loader.construct_object(key_node, deep=True)
         if key in seen:
             raise yaml.constructor.ConstructorError(
                 None, None, f"the key {key!r} is given twice", key_node.start_mark
@@ -146,7 +146,11 @@ def _problem(detail: Any) -> str:
 
 
 def _known_keys(parent: Location) -> list[str]:
-    models = {"engines": EngineSpec, "scenarios": Scenario, "model": ModelSpec}
+    models: dict[str, type[Frozen]] = {
+        "engines": EngineSpec,
+        "scenarios": Scenario,
+        "model": ModelSpec,
+    }
     model = models.get(str(parent[0]), Study) if parent else Study
     return list(model.model_fields)
 

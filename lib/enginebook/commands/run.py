@@ -30,10 +30,7 @@ def run(args: argparse.Namespace) -> int:
 
     outputs = (args.output or default_outputs_dir()).resolve()
     prepared = runner.prepare(args.params, outputs, args.executor)
-    if args.dry_run:
-        outcome = runner.dry_run(prepared)
-    else:
-        outcome = runner.run(prepared)
+    outcome = runner.dry_run(prepared) if args.dry_run else runner.run(prepared)
     if args.json:
         write_json(args.json, outcome.to_json())
     return outcome.exit_status

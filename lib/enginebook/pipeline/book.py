@@ -147,4 +147,4 @@ def _prepare_display() -> None:
     """Let charts be drawn offline everywhere, and tables be as wide as they are."""
     from enginebook.report import renderer  # noqa: PLC0415 (notebooks only; batch tools skip it)
 
-    renderer.enable()
+    renderer.use()

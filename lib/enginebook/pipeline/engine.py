@@ -9,7 +9,7 @@ from papermill.engines import NBClientEngine
 FAILURE_LENGTH = 500
 
 
-class TruthfulEngine(NBClientEngine):
+class TruthfulEngine(NBClientEngine):  # type: ignore[misc]  # papermill has no types
     """Marks the notebook and the cell that was running as failed, whatever ended the run.
 
     papermill writes status "completed" and exception None after a time-out, a killed kernel or

@@ -165,10 +165,15 @@ def _file_sizes(path: Path) -> list[list[Any]]:
 
 
 def cell_digest(cell: Cell, engine: EngineSpec, model: ModelSpec, host_id: str) -> str:
-    """Return what identifies one measured load cell, whichever study asks for it."""
+    """Return what identifies one measured load cell, whichever study asks for it.
+
+    The engine's label counts: in an A/A study the same engine runs under two labels, and each
+    must be measured on its own.
+    """
     return digest_of(
         [
             INSTRUMENT_VERSION,
+            engine.name,
             cell.model_dump(),
             recipe_digest(engine),
             model_digest(model),

@@ -19,6 +19,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import papermill as pm
+from traitlets.config import Config
+
 from enginebook.errors import EnginebookError
 from enginebook.paths import notebooks_dir
 from enginebook.pipeline.parameters import check_parameters
@@ -86,9 +89,6 @@ def run_stage(plan: Plan, stage: Stage, outputs: Path) -> None:
 
 
 def _execute(plan: Plan, stage: Stage, outputs: Path, folder: Path) -> None:
-    import papermill as pm
-    from traitlets.config import Config
-
     source = notebooks_dir() / NOTEBOOK_OF[stage.kind]
     parameters = {**plan.parameters, **stage.parameters}
     check_parameters(source, parameters)
@@ -99,6 +99,7 @@ def _execute(plan: Plan, stage: Stage, outputs: Path, folder: Path) -> None:
             folder / "notebook.ipynb",
             parameters=parameters,
             kernel_name="python3",
+            language="python",
             engine_name="enginebook",
             cwd=notebooks_dir(),
             progress_bar=False,

@@ -69,7 +69,7 @@ def states(plan: Plan, outputs: Path) -> list[StageState]:
 
 
 def forget_broken_markers(plan: Plan, outputs: Path) -> list[str]:
-    """Remove markers that are not whole (a full disk, a power cut), so that the stage runs again."""
+    """Remove markers that are not whole (a full disk, a power cut); their stages run again."""
     broken = [
         stage
         for stage in plan.stages

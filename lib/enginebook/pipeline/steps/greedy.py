@@ -1,4 +1,4 @@
-"""The same greedy prompts through every engine: does each compute the same model?
+"""The same greedy prompts through every engine, to see that each computes the same model.
 
 An engine that answers nonsense can be fast. In float32 all engines give the same text for these
 short prompts; a difference is shown with the place where it begins, and never hidden.

@@ -27,6 +27,6 @@ def _measure() -> dict[str, Any]:
 
 
 def _calibration() -> dict[str, Any]:
-    from enginebook.load.calibrate import calibrate  # noqa: PLC0415 (starts a server of its own)
+    from enginebook.load.calibration import calibrate  # noqa: PLC0415 (starts a server of its own)
 
     return dict(calibrate(seconds=10))

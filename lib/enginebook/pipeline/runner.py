@@ -1,0 +1,255 @@
+"""Run a study: check everything, hand the plan to Snakemake, watch, and tell the end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import sys
+import time
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from enginebook.engines.recipes import recipe_for
+from enginebook.errors import DONE, INTERRUPTED, MEASURED_FAILURE, InputError
+from enginebook.lifecycle.host import host_facts, host_id
+from enginebook.pipeline.checks import check_before_start
+from enginebook.pipeline.lock import only_run
+from enginebook.pipeline.manifest import finish_manifest, start_manifest
+from enginebook.pipeline.plan import EXCLUSIVE, Plan, make_plan
+from enginebook.pipeline.snake import Snake
+from enginebook.pipeline.state import forget_broken_markers, is_done, states
+from enginebook.pipeline.watch import Watch
+from enginebook.store import read_json, write_json
+from enginebook.study import Study
+from enginebook.study_file import load_study
+
+POLL_S = 0.25
+STOP_GRACE_S = 45.0
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A study that passed all checks and can start."""
+
+    params: Path
+    study: Study
+    plan: Plan
+    outputs: Path
+    executor: str
+    host: dict[str, Any]
+
+    @property
+    def run_folder(self) -> Path:
+        """Return the run's folder."""
+        return self.outputs / "runs" / self.plan.run_id
+
+    @property
+    def report(self) -> Path:
+        """Return where the HTML report goes."""
+        return self.outputs / "reports" / f"{self.plan.run_id}.html"
+
+    @property
+    def resume(self) -> str:
+        """Return the command that goes on where this run stops."""
+        output = f" --output {self.outputs}" if os.environ.get("ENGINEBOOK_OUTPUTS") else ""
+        return f"enginebook run {self.params}{output}"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended."""
+
+    exit_status: int
+    run_id: str
+    report: Path | None = None
+    findings: list[str] = field(default_factory=list)
+    failures: list[dict[str, Any]] = field(default_factory=list)
+    stages: list[dict[str, Any]] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the outcome as JSON values."""
+        return {
+            "exit_status": self.exit_status,
+            "run": self.run_id,
+            "report": str(self.report) if self.report else None,
+            "findings": self.findings,
+            "failures": self.failures,
+            "stages": self.stages,
+            "seconds": round(self.seconds, 1),
+        }
+
+
+def prepare(params: Path, outputs: Path, executor: str = "local") -> Prepared:
+    """Read and check a study; nothing is started.
+
+    Raises
+    ------
+    InputError
+        Naming the file, the key and the remedy.
+    """
+    study, parameters = load_study(params)
+    for engine in study.engines:
+        try:
+            recipe_for(engine)
+        except InputError as error:
+            where = f"{params}: key engines, engine {engine.name}: "
+            raise InputError(where + error.message, error.remedy) from None
+    _check_executor(executor)
+    facts = host_facts()
+    check_before_start(study, outputs, params)
+    plan = make_plan(study, parameters, host_id(facts))
+    return Prepared(params, study, plan, outputs, executor, facts)
+
+
+def _check_executor(name: str) -> None:
+    if name != "local" and find_spec(f"snakemake_executor_plugin_{name}") is None:
+        raise InputError(
+            f"--executor {name} needs a Snakemake plugin that is not installed",
+            f"pip install snakemake-executor-plugin-{name} into this environment",
+        )
+
+
+def dry_run(prepared: Prepared) -> Outcome:
+    """Print which stages are done and which would run, and start nothing."""
+    rows = []
+    for state in states(prepared.plan, prepared.outputs):
+        done = state.state == "done"
+        reason = "done" if done else "will run: no result for these inputs"
+        print(f"{state.stage.name:<24} {reason}")
+        rows.append({"name": state.stage.name, "done": done, "folder": state.stage.folder})
+    print(f"run {prepared.plan.run_id}; nothing was started")
+    return Outcome(DONE, prepared.plan.run_id, stages=rows)
+
+
+def run(prepared: Prepared) -> Outcome:
+    """Run what is not done yet; print progress, then the report's path and the findings."""
+    started = time.monotonic()
+    prepared.outputs.mkdir(parents=True, exist_ok=True)
+    with only_run(prepared.outputs), _stop_on_signals():
+        for name in forget_broken_markers(prepared.plan, prepared.outputs):
+            print(f"{name}: its marker was damaged; the stage runs again")
+        _write_run_folder(prepared)
+        interrupted = _run_stages(prepared)
+        outcome = _outcome(prepared, time.monotonic() - started, interrupted=interrupted)
+        finish_manifest(prepared.run_folder, outcome.to_json())
+    _tell(prepared, outcome)
+    return outcome
+
+
+def _write_run_folder(prepared: Prepared) -> None:
+    folder = prepared.run_folder
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / "plan.json", prepared.plan.to_json())
+    shutil.copyfile(prepared.params, folder / "params.yaml")
+    start_manifest(folder, prepared.study, prepared.plan, prepared.host)
+    for stage in prepared.plan.stages:
+        link = folder / stage.name
+        target = Path("../..") / stage.folder
+        if link.is_symlink() and link.readlink() != target:
+            link.unlink()
+        if not link.is_symlink():
+            link.symlink_to(target)
+
+
+def _run_stages(prepared: Prepared) -> bool:
+    """Return whether the run was interrupted."""
+    if all(is_done(stage, prepared.outputs) for stage in prepared.plan.stages):
+        return False
+    watch = Watch(prepared.plan, prepared.outputs)
+    snake = Snake(
+        plan_file=prepared.run_folder / "plan.json",
+        outputs=prepared.outputs,
+        directory=prepared.run_folder / "snakemake",
+        exclusive=sorted(EXCLUSIVE),
+        executor=prepared.executor,
+    )
+    with watch, snake:
+        try:
+            while snake.running():
+                watch.update()
+                time.sleep(POLL_S)
+        except KeyboardInterrupt:
+            watch.note("stopping: engines and notebooks are being ended ...")
+            snake.stop(_running_pids(prepared), STOP_GRACE_S)
+            return True
+        watch.update()
+    return False
+
+
+def _running_pids(prepared: Prepared) -> list[int]:
+    found = []
+    for stage in prepared.plan.stages:
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            found.append(int(read_json(prepared.outputs / stage.folder / "running.json")["pid"]))
+    return found
+
+
+@contextlib.contextmanager
+def _stop_on_signals() -> Any:
+    """Treat SIGTERM like Ctrl-C, and accept Ctrl-C even when started with `&`."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = {n: signal.signal(n, interrupt) for n in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _outcome(prepared: Prepared, seconds: float, *, interrupted: bool) -> Outcome:
+    plan, outputs = prepared.plan, prepared.outputs
+    found = states(plan, outputs)
+    stages = [{"name": s.stage.name, "state": s.state, "seconds": s.seconds} for s in found]
+    failures = [
+        {"stage": s.stage.name, **read_json(outputs / s.stage.folder / "failure.json")}
+        for s in found
+        if s.state == "failed"
+    ]
+    complete = all(s.state == "done" for s in found)
+    status = DONE if complete else INTERRUPTED if interrupted else MEASURED_FAILURE
+    findings: list[str] = []
+    report = plan.stage("report")
+    if is_done(report, outputs):
+        findings = list(read_json(outputs / report.folder / "findings.json")["findings"])
+    return Outcome(
+        exit_status=status,
+        run_id=plan.run_id,
+        report=prepared.report if complete and prepared.report.is_file() else None,
+        findings=findings,
+        failures=failures,
+        stages=stages,
+        seconds=seconds,
+    )
+
+
+def _tell(prepared: Prepared, outcome: Outcome) -> None:
+    if outcome.exit_status == DONE:
+        print(f"\nreport: {outcome.report}")
+        for sentence in outcome.findings:
+            print(sentence)
+        return
+    for failure in outcome.failures:
+        _tell_failure(failure)
+    done = sum(s["state"] == "done" for s in outcome.stages)
+    what = "stopped" if outcome.exit_status == INTERRUPTED else "failed"
+    print(f"\n{what}: {done} of {len(outcome.stages)} stages are done and kept", file=sys.stderr)
+    print(f"log: {prepared.run_folder / 'snakemake' / 'engine.log'}", file=sys.stderr)
+    print(f"go on with: {prepared.resume}", file=sys.stderr)
+
+
+def _tell_failure(failure: dict[str, Any]) -> None:
+    cell = f" in cell {failure['cell']}" if failure.get("cell") else ""
+    print(f"\n{failure['stage']} failed{cell}: {failure['error']}", file=sys.stderr)
+    if failure["engine_log"]:
+        print("  the engine's last lines:", file=sys.stderr)
+        for line in failure["engine_log"]:
+            print(f"  | {line}", file=sys.stderr)
+    print(f"  notebook: {failure['notebook']}", file=sys.stderr)

@@ -1,0 +1,204 @@
+"""Stage load: one start of one engine, every load cell of the study that is not measured yet."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from enginebook.engines.registry import adapter
+from enginebook.errors import EnginebookError, EngineError
+from enginebook.lifecycle.server import Server, serve
+from enginebook.load import Target, Workload, run_load
+from enginebook.load.samples import Sampler
+from enginebook.metrics.gate import gate
+from enginebook.pipeline.book import Book
+from enginebook.pipeline.progress import Progress
+from enginebook.pipeline.steps.launch import READY_TIMEOUT_S, server_facts
+from enginebook.store import read_json, write_json
+from enginebook.study import Cell
+
+SCHEMA = 1
+MOST_STARTS = 3
+
+
+def load_engine(book: Book) -> dict[str, Any]:
+    """Measure the cells of the notebook's engine and block that are not there; store a summary.
+
+    A cell that fails is recorded with its reason and the others go on; an engine that died is
+    started again, at most `MOST_STARTS` times in all.
+
+    Returns
+    -------
+    dict
+        ``server`` facts of the first start (null when nothing had to be measured), ``measured``
+        and ``found`` counts, ``failed`` cells.
+    """
+    # Not `once`: when a stored summary stands beside missing cells, these are measured now.
+    wanted = [c for c in book.cells() if not _is_there(book, c)]
+    path = book.folder / "load.json"
+    if wanted or not path.is_file():
+        write_json(path, _measure(book, wanted))
+    return dict(read_json(path))
+
+
+def _is_there(book: Book, cell: Cell) -> bool:
+    return (book.cell_folder(cell, book.engine) / "cell.json").is_file()
+
+
+def _measure(book: Book, wanted: list[Cell]) -> dict[str, Any]:
+    total = len(book.cells())
+    progress = Progress(f"load {book.engine.name}", total)
+    progress.update(done=total - len(wanted))
+    servers: list[dict[str, Any]] = []
+    left = list(wanted)
+    for _ in range(MOST_STARTS):
+        if not left:
+            break
+        with _serving(book, progress) as server:
+            servers.append(server_facts(server))
+            left = _measure_cells(book, left, server, progress)
+    for cell in left:
+        _store_failure(book, cell, "the engine died again and again; see its log")
+    progress.update(done=total, label=f"load {book.engine.name}")
+    cells = [read_json(book.cell_folder(c, book.engine) / "cell.json") for c in book.cells()]
+    return {
+        "engine": book.engine.name,
+        "block": book.block,
+        "server": servers[0] if servers else None,
+        "starts": len(servers),
+        "measured": len(wanted),
+        "found": total - len(wanted),
+        "failed": [c["label"] for c in cells if c["status"] != "ok"],
+        "cells": [book.cell_folder(c, book.engine).name for c in book.cells()],
+    }
+
+
+@contextlib.contextmanager
+def _serving(book: Book, progress: Progress) -> Iterator[Server]:
+    with serve(
+        book.engine,
+        book.study.model,
+        directory=book.folder,
+        port=book.study.port,
+        timeout_s=READY_TIMEOUT_S,
+        on_event=lambda text: progress.update(label=f"{book.engine.name}: {text}"),
+    ) as server:
+        yield server
+
+
+def _measure_cells(book: Book, cells: list[Cell], server: Server, progress: Progress) -> list[Cell]:
+    """Measure cells until all are done or the engine has died; return those that are left."""
+    total = len(book.cells())
+    for index, cell in enumerate(cells):
+        progress.update(done=total - len(cells) + index, label=cell.label)
+        try:
+            _measure_cell(book, cell, server, progress)
+        except EnginebookError as error:
+            _store_failure(book, cell, _why(error, server))
+        if not server.alive():
+            return cells[index + 1 :]
+    return []
+
+
+def _why(error: EnginebookError, server: Server) -> str:
+    if server.alive():
+        return error.message
+    return "\n".join(["the engine died under load; its last lines:", *server.log_tail(10)])
+
+
+def _measure_cell(book: Book, cell: Cell, server: Server, progress: Progress) -> None:
+    """Run one cell into a temporary folder, and move it to its place when it is whole."""
+    final = book.cell_folder(cell, book.engine)
+    work = final.with_name(f".{final.name}.{time.time_ns()}")
+    work.mkdir(parents=True)
+    label = cell.label
+    try:
+        target, load = target_of(book, server), workload_of(cell)
+        started = time.time()
+        with Sampler(
+            work, server_pids=server.processes, metrics_url=_metrics_url(book, server)
+        ) as s:
+            records = run_load(
+                target,
+                load,
+                directory=work,
+                on_progress=lambda p: progress.update(
+                    label=f"{label}, {p.done}/{p.total} requests"
+                ),
+            )
+        verdict = gate(records, load, s.summary())
+        if not verdict.completed:
+            raise EngineError(f"no request of {label} was completed: {verdict.first_error}")
+        facts = _cell_facts(book, cell) | {
+            "status": "ok",
+            "error": None,
+            "started_unix": started,
+            "seconds": time.time() - started,
+            "gate_ok": verdict.ok,
+            "flags": list(verdict.flags),
+            "checks": verdict.checks,
+            "others_cpu_share": s.summary().get("others_cpu_share"),
+            "workload": load.to_dict(),
+            "engine_version": server.version,
+            "options": dict(server.options),
+        }
+        write_json(work / "cell.json", facts)
+        shutil.rmtree(final, ignore_errors=True)
+        work.rename(final)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def target_of(book: Book, server: Server) -> Target:
+    """Return a running server as the load generator's target, with fields that force lengths."""
+    fields = adapter(book.recipe.engine).sampling_fields()
+    return Target(
+        base_url=server.base_url,
+        model=server.model_id,
+        tokenizer=server.model.tokenizer_dir,
+        extra_body=fields,
+    )
+
+
+def workload_of(cell: Cell) -> Workload:
+    """Return a cell as the load generator's workload."""
+    return Workload(
+        concurrency=cell.concurrency,
+        requests=cell.requests,
+        warmup_requests=cell.warmup_requests,
+        input_tokens=cell.input_tokens,
+        output_tokens=cell.output_tokens,
+        max_seconds=cell.max_seconds,
+        seed=cell.seed,
+    )
+
+
+def _metrics_url(book: Book, server: Server) -> str | None:
+    return server.base_url.rstrip("/") + "/metrics" if adapter(book.recipe.engine).metrics else None
+
+
+def _cell_facts(book: Book, cell: Cell) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "engine": book.engine.name,
+        "label": cell.label,
+        "cell": cell.model_dump(),
+        "recipe": book.recipe.name,
+        "host_id": book.plan.host_id,
+    }
+
+
+def _store_failure(book: Book, cell: Cell, reason: str) -> None:
+    folder = book.cell_folder(cell, book.engine)
+    failed = {"status": "failed", "error": reason, "gate_ok": False, "flags": ["failed"]}
+    write_json(folder / "cell.json", _cell_facts(book, cell) | failed)
+
+
+def cells_of(book: Book) -> list[dict[str, Any]]:
+    """Return the facts of the notebook's cells that are measured, in order."""
+    folders: list[Path] = [book.cell_folder(c, book.engine) for c in book.cells()]
+    return [read_json(f / "cell.json") | {"folder": str(f)} for f in folders if f.is_dir()]
