@@ -11,6 +11,7 @@ import polars as pl
 
 from enginebook.errors import InputError
 from enginebook.report import raw, schema
+from enginebook.report.limits import limits, served_model
 from enginebook.report.text import LANGUAGES, Language
 from enginebook.store import read_json
 
@@ -22,7 +23,7 @@ class Book(Protocol):
 
     @property
     def plan(self) -> Any:
-        """Return the plan: ``run_id`` and ``stage(name).folder``."""
+        """Return the plan: ``run_id``, ``stages`` and ``stage(name).folder``."""
 
     @property
     def study(self) -> Any:
@@ -141,7 +142,11 @@ class StudyData:
     def of(cls, book: Book) -> StudyData:
         """Read the results of a notebook's study, from a batch run or from single notebooks."""
         run = book.outputs / "runs" / book.plan.run_id
-        manifest: Json = {"run": book.plan.run_id, "study": book.study.model_dump()}
+        manifest: Json = {
+            "run": book.plan.run_id,
+            "study": book.study.model_dump(),
+            "stages": {stage.name: stage.folder for stage in book.plan.stages},
+        }
         if (run / "manifest.json").is_file():
             manifest = {**_object(run / "manifest.json"), **manifest}
         place = {
@@ -161,6 +166,9 @@ def _read(data: Path, claims: Path, *, host: Json, manifest: Json, folder: Path)
         frames["quantiles"] = raw.quantiles(frames["cells"], cells_folder)
     if frames["samples"].is_empty():
         frames["samples"] = raw.samples(frames["cells"], cells_folder)
+    if frames["limits"].is_empty():
+        served = served_model(manifest, host, folder.parent.parent)
+        frames["limits"] = limits(frames["points"], served) if served else frames["limits"]
     checks = _object(data / "checks.json")
     calibration = host.get("calibration")
     return StudyData(

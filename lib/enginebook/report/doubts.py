@@ -100,9 +100,9 @@ def _instrument(data: StudyData, language: Language) -> str:
 
 def _verdict(calibration: Mapping[str, Any]) -> str:
     """Return what the calibration complains of, or an empty text when it is content."""
-    if calibration.get("ok", True) and str(calibration.get("verdict", "ok")) in {"ok", "good"}:
+    if calibration.get("ok"):
         return ""
-    return str(calibration.get("reason") or calibration.get("verdict") or "not ok")
+    return str(calibration.get("verdict") or "").rstrip(".") or "no verdict"
 
 
 def _scope(_data: StudyData, language: Language) -> str:

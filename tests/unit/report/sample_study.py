@@ -215,8 +215,16 @@ def host() -> dict[str, Any]:
         "os": {"name": "Linux", "kernel": "6.1"},
         "gpus": [],
         "gpu_reason": "no driver",
-        "ceilings": {"memory_read": {"best_bytes_per_s": 2.1e10, "threads": 2}},
-        "calibration": {"ok": True, "verdict": "ok", "cpu_us_per_token": 9.8},
+        "ceilings": {"memory_read": {"bytes_per_s": 2.1e10, "threads": 2, "method": "invented"}},
+        "calibration": {
+            "ok": True,
+            "verdict": "exact up to 64 streams on this host (invented)",
+            "levels": [
+                {"streams": n, "events_per_s": 200.0 * n, "ttft_error_p50_ms": 0.2,
+                 "ttft_error_p99_ms": 1.1, "itl_error_p99_ms": 0.6, "cpu_us_per_token": 9.8, "lost": 0}
+                for n in (1, 64)
+            ],
+        },
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -15,6 +16,19 @@ from enginebook.report.text import Language, known, say
 
 APART = ("ceilings", "calibration")
 MOST_TEXT = 400
+
+# ending of a JSON key -> the unit shown and what it is divided by; longer endings first
+UNITS: Mapping[str, tuple[str, float]] = {
+    "_bytes_per_s": ("GB/s", 1e9),
+    "_flops_per_s": ("GFLOP/s", 1e9),
+    "bytes_per_s": ("GB/s", 1e9),
+    "flops_per_s": ("GFLOP/s", 1e9),
+    "_events_per_s": ("events/s", 1.0),
+    "_us_per_token": ("µs per token", 1.0),
+    "_mhz": ("MHz", 1.0),
+    "_ms": ("ms", 1.0),
+    "_w": ("W", 1.0),
+}
 
 
 def host(data: StudyData) -> Fragment | NoData:
@@ -30,10 +44,34 @@ def ceilings(data: StudyData) -> Fragment | NoData:
     return _facts(facts, "table.ceilings", "nodata.ceilings", data.language)
 
 
+LEVEL = (
+    ("streams", "table.streams"),
+    ("events_per_s", "table.events"),
+    ("ttft_error_p50_ms", "table.ttft_error_p50"),
+    ("ttft_error_p99_ms", "table.ttft_error_p99"),
+    ("itl_error_p99_ms", "table.itl_error_p99"),
+    ("cpu_us_per_token", "table.cpu_per_token"),
+    ("lost", "table.lost"),
+)
+
+
 def calibration(data: StudyData) -> Fragment | NoData:
-    """Return the load generator's own error and cost on this machine."""
-    facts = data.calibration or {}
-    return _facts(facts, "table.calibration", "doubt.no_calibration", data.language)
+    """Return the load generator's own error and cost on this machine, by number of streams."""
+    language, facts = data.language, data.calibration or {}
+    caption = say("table.calibration", language)
+    if not facts:
+        return NoData(caption, say("doubt.no_calibration", language))
+    levels = facts.get("levels")
+    if not _is_list(levels) or not levels:
+        return _facts(facts, "table.calibration", "doubt.no_calibration", language)
+    columns = [Column(say(key, language), numeric=True) for _, key in LEVEL]
+    rows: list[Row] = [[_level_value(level.get(name)) for name, _ in LEVEL] for level in levels]
+    verdict = facts.get("verdict")
+    return table(columns, rows, caption=f"{caption}: {verdict}" if verdict else caption)
+
+
+def _level_value(value: float | None) -> str:
+    return f"{value:,}" if isinstance(value, int) else figure(value)
 
 
 def parameters(data: StudyData) -> Fragment | NoData:
@@ -77,29 +115,43 @@ def _is_list(value: Any) -> TypeGuard[Sequence[Any]]:
 
 
 def _name(path: tuple[str, ...], language: Language) -> str:
-    return " › ".join(known(f"fact.{part}", language, part.replace("_", " ")) for part in path)
+    return " › ".join(known(f"fact.{part}", language, _words(part)) for part in path)
+
+
+def _words(name: str) -> str:
+    """Return a JSON key in words, without the unit that its value shows."""
+    for ending in UNITS:
+        name = name.removesuffix(ending)
+    return name.replace("_", " ")
 
 
 def _shown(path: tuple[str, ...], value: Any) -> Value:
     """Return a leaf as text, with the unit that the name's ending tells."""
     name = path[-1] if path else ""
-    if value is None or (_is_list(value) and not value):
+    if value is None or (isinstance(value, Mapping | list) and not value):
         return Value(NONE)
+    if name.endswith("_unix"):
+        return Value(", ".join(_time(v) for v in (value if _is_list(value) else [value])))
     if isinstance(value, bool) or not isinstance(value, int | float):
         text = ", ".join(str(v) for v in value) if _is_list(value) else str(value)
         return Value(text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]} …")
+    for ending, (unit, scale) in UNITS.items():
+        if name.endswith(ending):
+            return Value(f"{figure(value / scale)} {unit}")
     if name.endswith("bytes"):
         return Value(data_size(value))
-    return Value(_number(name, value))
+    return Value(_number(value))
 
 
-def _number(name: str, value: float) -> str:
+def _time(value: float) -> str:
+    return f"{datetime.fromtimestamp(value, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _number(value: float) -> str:
+    """Return integers as they are, and other numbers with four significant digits at most."""
     if isinstance(value, int):
-        plain = name.endswith(("version", "unix", "seed", "port", "pid")) or abs(value) < 10_000  # noqa: PLR2004
-        return str(value) if plain else f"{value:,}"
-    if name.endswith("unix"):
-        return f"{value:.0f}"
-    return figure(value)
+        return str(value)
+    return figure(value) if abs(value) >= 1000 else f"{value:.4g}"  # noqa: PLR2004
 
 
 def downloads(data: StudyData) -> Fragment | NoData:
