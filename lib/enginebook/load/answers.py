@@ -9,7 +9,8 @@ import orjson
 
 from enginebook.load.exchange import Exchange
 from enginebook.load.framing import Reply, read_reply
-from enginebook.load.sse import Events, read_events
+from enginebook.load.sse import read_events
+from enginebook.load.template import find_run
 
 KINDS = (
     "content", "reasoning", "tool", "empty", "finish", "usage", "done", "error", "other", "whole",
@@ -17,6 +18,7 @@ KINDS = (
 (CONTENT, REASONING, TOOL, EMPTY, FINISH, USAGE, DONE, ERROR, OTHER, WHOLE) = range(len(KINDS))
 GENERATED = (CONTENT, REASONING, TOOL)
 _DONE_MARK = b"[DONE]"
+_MOST_RUNS = 4  # reasoning, content, and whatever interrupts them
 
 
 @dataclass
@@ -32,12 +34,15 @@ class Answer:
         Generated text (content, reasoning or tool-call arguments), or None.
     counts
         ``usage.completion_tokens`` so far where an event carries it, else None.
+    starts, ends
+        Byte offsets in the body, see ``sse.Events``.
     """
 
-    events: Events
     kinds: list[int] = field(default_factory=list)
     texts: list[str | None] = field(default_factory=list)
     counts: list[int | None] = field(default_factory=list)
+    starts: list[int] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
     usage: dict[str, Any] | None = None
     finish_reason: str | None = None
     done: bool = False
@@ -58,63 +63,66 @@ def read_answer(reply: Reply) -> Answer:
     looks_json = reply.body.lstrip()[:1] == b"{"
     if looks_json and ("json" in content_type or "event-stream" not in content_type):
         return _read_whole(reply.body)
-    answer = Answer(read_events(reply.body))
-    payloads = answer.events.payloads
-    if not payloads and reply.body.strip(b"\r\n :") and reply.complete:
+    answer = read_stream(reply.body)
+    if not answer.kinds and reply.body.strip(b"\r\n :") and reply.complete:
         answer.malformed = f"neither an event stream nor JSON: {_excerpt(reply.body)}"
-    for position, value in enumerate(_parse_all(payloads)):
-        _take(answer, position, value)
     return answer
 
 
-def _parse_all(payloads: list[bytes]) -> list[Any]:
-    """Return the JSON value of each payload; bytes stay where it is the end mark or no JSON."""
-    if payloads and payloads[-1] == _DONE_MARK:
-        return [*_parse_many(payloads[:-1]), _DONE_MARK]
-    return _parse_many(payloads)
+def read_stream(body: bytes) -> Answer:
+    """Return the content of an event stream."""
+    answer, offset = Answer(), 0
+    for _ in range(_MOST_RUNS):
+        run = find_run(body, lambda choice: _take_choice(Answer(), choice))
+        if run is None:
+            break
+        _take_events(answer, run.head, offset)
+        answer.kinds += [run.kind] * len(run.texts)
+        answer.texts += run.texts
+        answer.counts += [None] * len(run.texts)
+        answer.starts += [offset + start for start in run.starts]
+        answer.ends += [offset + end for end in run.ends]
+        offset += len(body) - len(run.tail)
+        body = run.tail
+    _take_events(answer, body, offset)
+    return answer
 
 
-def _parse_many(payloads: list[bytes]) -> list[Any]:
-    # one call of the parser for the whole answer is several times cheaper than one an event
-    try:
-        values = orjson.loads(b"[" + b",".join(payloads) + b"]")
-    except orjson.JSONDecodeError:
-        values = []
-    if len(values) == len(payloads) and all(type(v) is dict for v in values):
-        return list(values)
-    return [_parse_one(payload) for payload in payloads]
+def _take_events(answer: Answer, body: bytes, offset: int) -> None:
+    """Add the events of a part of a body that begins at an offset."""
+    events = read_events(body)
+    for position, payload in enumerate(events.payloads):
+        name = events.names.get(position, b"")
+        try:
+            value = orjson.loads(payload)
+        except orjson.JSONDecodeError:
+            value = None
+        kind, text, count = (
+            _take_object(answer, value, name)
+            if type(value) is dict
+            else (_take_odd(answer, payload, name), None, None)
+        )
+        answer.kinds.append(kind)
+        answer.texts.append(text)
+        answer.counts.append(count)
+    answer.starts += [offset + start for start in events.starts]
+    answer.ends += [offset + end for end in events.ends]
 
 
-def _parse_one(payload: bytes) -> Any:
-    try:
-        return orjson.loads(payload)
-    except orjson.JSONDecodeError:
-        return payload
-
-
-def _take(answer: Answer, position: int, value: Any) -> None:
-    """Add one event to an answer."""
-    kind, text, count = OTHER, None, None
-    if type(value) is dict:
-        usage = value.get("usage")
-        if usage:
-            count = _take_usage(answer, usage)
-        choices = value.get("choices")
-        if choices:
-            if answer.served_model is None and value.get("model"):
-                answer.served_model = str(value["model"])
-            kind, text = _take_choice(answer, choices[0])
-        elif value.get("error"):
-            kind = _take_error(answer, value["error"])
-        elif usage:
-            kind = USAGE
-        if answer.events.names.get(position) == b"error" and kind != ERROR:
-            kind = _take_error(answer, value)
-    else:
-        kind = _take_odd(answer, position, value)
-    answer.kinds.append(kind)
-    answer.texts.append(text)
-    answer.counts.append(count)
+def _take_object(
+    answer: Answer, value: dict[str, Any], name: bytes
+) -> tuple[int, str | None, int | None]:
+    """Return kind, text and count so far of an event that is a JSON object."""
+    usage = value.get("usage")
+    count = _take_usage(answer, usage) if usage else None
+    choices = value.get("choices")
+    if choices:
+        if answer.served_model is None and value.get("model"):
+            answer.served_model = str(value["model"])
+        return (*_take_choice(answer, choices[0]), count)
+    if value.get("error") or name == b"error":
+        return _take_error(answer, value.get("error") or value), None, count
+    return (USAGE if usage else OTHER), None, count
 
 
 def _take_usage(answer: Answer, usage: Any) -> int | None:
@@ -164,29 +172,29 @@ def _take_error(answer: Answer, error: Any) -> int:
     return ERROR
 
 
-def _take_odd(answer: Answer, position: int, value: Any) -> int:
-    payload = answer.events.payloads[position].strip()
-    if payload == _DONE_MARK:
+def _take_odd(answer: Answer, payload: bytes, name: bytes) -> int:
+    """Return the kind of an event that is no JSON object."""
+    if payload.strip() == _DONE_MARK:
         answer.done = True
         return DONE
-    if answer.events.names.get(position) == b"error":
+    if name == b"error":
         return _take_error(answer, payload.decode("utf-8", "replace"))
-    if isinstance(value, bytes) and not answer.malformed:
-        answer.malformed = f"an event is not JSON: {_excerpt(value)}"
+    if not answer.malformed:
+        answer.malformed = f"an event is no JSON object: {_excerpt(payload)}"
     return OTHER
 
 
 def _read_whole(body: bytes) -> Answer:
     """Return the answer of a server that does not stream."""
-    answer = Answer(Events([body], [0], [len(body)]), streamed=False)
-    value = _parse_one(body)
-    if not isinstance(value, dict):
+    answer = Answer(streamed=False, done=True, starts=[0], ends=[len(body)])
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError:
         answer.malformed = f"the reply is not JSON: {_excerpt(body)}"
         value = {}
-    _take(answer, 0, value)
-    if answer.kinds[0] in {*GENERATED, FINISH, EMPTY}:
-        answer.kinds[0] = WHOLE
-    answer.done = True
+    kind, text, count = _take_object(answer, value, b"")
+    answer.kinds = [WHOLE if kind in {*GENERATED, FINISH, EMPTY} else kind]
+    answer.texts, answer.counts = [text], [count]
     return answer
 
 

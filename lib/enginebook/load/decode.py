@@ -93,7 +93,7 @@ class Decoder:
 
     def _add_answer(self, row: dict[str, Any], reply: Reply, answer: Answer) -> None:
         count = len(answer.kinds)
-        arrivals = reply.arrival_ns(answer.events.ends[:count])
+        arrivals = reply.arrival_ns(answer.ends)
         tokens, source, client = self._tokens(answer)
         row.update(_answer_fields(answer, arrivals), tokens_source=source, client_tokens=client)
         columns = self.columns
@@ -103,8 +103,8 @@ class Decoder:
         columns.kind += answer.kinds
         columns.text += answer.texts
         columns.tokens += tokens
-        columns.byte_start += answer.events.starts[:count]
-        columns.byte_end += answer.events.ends[:count]
+        columns.byte_start += answer.starts
+        columns.byte_end += answer.ends
 
     def _tokens(self, answer: Answer) -> tuple[list[int | None], str | None, int | None]:
         """Return tokens for each event, how they are known, and the client's own count."""

@@ -10,6 +10,7 @@ import pickle
 import struct
 from array import array
 from collections.abc import Iterator
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import BinaryIO, Literal
 
@@ -96,5 +97,6 @@ def _read_one(file: BinaryIO, meta_bytes: int, pieces: int) -> Exchange:
     stamps.frombytes(file.read(8 * pieces))
     lengths.frombytes(file.read(8 * pieces))
     exchange.stamps = stamps.tolist()
-    exchange.pieces = [file.read(n) for n in lengths]
+    body, ends = file.read(sum(lengths)), list(accumulate(lengths, initial=0))
+    exchange.pieces = [body[a:b] for a, b in pairwise(ends)]
     return exchange

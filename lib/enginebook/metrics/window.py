@@ -18,6 +18,7 @@ SHORTEST_S = 30.0
 SHORTEST_E2E = 10
 LITTLE_TOLERANCE = 0.05
 _MSER_BATCH = 5
+_GROWTH = 1.1
 _MSER_BINS = 400
 
 Times = npt.NDArray[np.int64]
@@ -46,7 +47,7 @@ def in_flight(requests: pl.DataFrame) -> InFlight:
     sent = requests.drop_nulls(["sent_ns", "end_ns"])
     times = np.concatenate([sent["sent_ns"].to_numpy(), sent["end_ns"].to_numpy()])
     steps = np.repeat([1, -1], len(sent))
-    order = np.lexsort((-steps, times))
+    order = np.lexsort((steps, times))  # an answer that ends as another is asked for makes room
     return InFlight(times[order], np.cumsum(steps[order]))
 
 
@@ -177,7 +178,9 @@ def _reasons(
 def grows(flying: InFlight, begin_ns: int, end_ns: int, parts: int = 10) -> bool:
     """Return whether the number in flight rose through a window.
 
-    Mann-Kendall's test over the means of ten parts, one-sided at about 1 %.
+    Mann-Kendall's test over the means of ten parts, one-sided at about 1 %; and the last three
+    parts must exceed the first three by a tenth and one request, because a level that wanders a
+    little passes any test of significance sooner or later.
     """
     edges = np.linspace(begin_ns, end_ns, parts + 1)
     if begin_ns >= end_ns:
@@ -185,4 +188,5 @@ def grows(flying: InFlight, begin_ns: int, end_ns: int, parts: int = 10) -> bool
     means = [flying.mean(int(a), int(b)) for a, b in pairwise(edges)]
     ups = sum(np.sign(means[j] - means[i]) for i in range(parts) for j in range(i + 1, parts))
     spread = (parts * (parts - 1) * (2 * parts + 5) / 18) ** 0.5
-    return bool(ups / spread > 2.33)  # noqa: PLR2004 - the 99 % point of a normal distribution
+    more = np.mean(means[-3:]) > _GROWTH * np.mean(means[:3]) + 1
+    return bool(more and ups / spread > 2.33)  # noqa: PLR2004 - the 99 % point of a normal distribution
