@@ -55,7 +55,7 @@ KNOWN = (
         "choose a recipe whose CUDA build knows this GPU",
     ),
     _known(
-        r"driver (version )?is (too old|insufficient)|CUDA driver version is insufficient",
+        r"driver (version |on your system )?is (too old|insufficient)",
         "the NVIDIA driver is too old for this build's CUDA",
         "update the driver, or choose a recipe for an older CUDA",
     ),

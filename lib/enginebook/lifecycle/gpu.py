@@ -44,7 +44,8 @@ class View:
 
     def to_json(self) -> dict[str, Any]:
         """Return the view as JSON."""
-        return asdict(self)
+        devices = [asdict(d) | {"processes": list(d.processes)} for d in self.devices]
+        return asdict(self) | {"devices": devices}
 
 
 def _or_none(call: Callable[..., T], *arguments: Any) -> T | None:

@@ -34,6 +34,7 @@ PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 KILL_TIMEOUT_S = 10.0
 REAP_TIMEOUT_S = 1.0
+REST_GRACE_S = 1.0  # of the grace, what workers get that the engine did not end itself
 OWNER_CHECK_S = 1.0
 CENSUS_MAX_S = 60.0
 NOT_STARTED = 127
@@ -276,13 +277,13 @@ class Guard:
     def _end_tree(self, reason: str) -> tuple[int, list[proctree.Process]]:
         """TERM to the engine, which may end its own workers; TERM to the rest; KILL to the rest."""
         grace = self.order.grace_s if reason == "stopped" else self.order.orphan_grace_s
-        half = grace / 2
+        rest = min(grace / 2, REST_GRACE_S)
         if self.exit_code is None:
             os.kill(self.engine, signal.SIGTERM)
-            self._wait_until_none(half, of="engine")
+            self._wait_until_none(grace - rest, of="engine")
         for row in self._below():
             proctree.send(row, signal.SIGTERM)
-        self._wait_until_none(half, of="tree")
+        self._wait_until_none(rest, of="tree")
         outcome = proctree.kill_until_gone(self._below, KILL_TIMEOUT_S, lambda: self._turn(0.02))
         self._reap_the_dead()
         return outcome

@@ -168,8 +168,9 @@ class Waiter:
     def _tell(self, elapsed_s: float) -> None:
         if elapsed_s - self._told_s >= EVENT_EVERY_S:
             self._told_s = elapsed_s
-            last = (tail(self.process.log, 1) or ["no output yet"])[-1]
-            self.on_event(f"{elapsed_s:.0f} s: {last[:120]}")
+            # Indented lines continue another one and mean little alone.
+            lines = [x for x in tail(self.process.log, 8) if not x[0].isspace()]
+            self.on_event(f"{elapsed_s:.0f} s: {(lines or ['no output yet'])[-1][:120]}")
 
     def _listens_and_is_ours(self) -> bool:
         if not ports.listeners(self.address.port, self.process.pids()):

@@ -92,9 +92,9 @@ def _sha256(report: Path | None) -> str | None:
     if report is None:
         return None
     try:
-        found: dict[str, Any] = json.loads(report.read_text(encoding="utf-8"))
+        found: Any = json.loads(report.read_text(encoding="utf-8"))
         hashes = found["install"][0]["download_info"]["archive_info"]["hashes"]
-    except (OSError, ValueError, KeyError, IndexError):
+    except (OSError, ValueError, KeyError, IndexError, TypeError):
         return None
     digest = hashes.get("sha256")
     return str(digest) if digest else None
