@@ -87,6 +87,7 @@ class Adapter(Protocol):
     model_format: ModelFormat
     ready_path: str
     metrics: Mapping[str, str]  # common name (running, waiting, kv_usage ...) -> Prometheus name
+    features: Mapping[str, bool]  # prefix_cache, structured_output, metrics, dummy_weights ...
 
     def command(self, plan: LaunchPlan) -> Command:
         """Return the command line that serves the plan's model."""
