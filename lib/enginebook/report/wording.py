@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from functools import cache
 from typing import Literal
 
 from enginebook.report.numbers import in_unit, ratio
 from enginebook.report.outcome import Load, Outcome, Pair, higher_is_better
-from enginebook.report.text import Language, count, known, say
+from enginebook.report.text import Language, catalogue, count, known, say
 
 Place = Literal["concurrency", "input_tokens", "full"]
 
@@ -77,5 +79,30 @@ def _more_blocks(pair: Pair, language: Language) -> str:
 
 
 def reason(text: str, language: Language) -> str:
-    """Return the reason of a missing verdict; never empty."""
-    return text or say("outcome.no_reason", language)
+    """Return the reason of a missing verdict in the report's language; never empty.
+
+    The statistics give reasons in English. Those that the catalogue knows (``because.*``) are
+    translated with their figures; others are left as they are.
+    """
+    if not text:
+        return say("outcome.no_reason", language)
+    for key, pattern in _reasons():
+        found = pattern.fullmatch(text)
+        if found:
+            fields = {name: _word(value, language) for name, value in found.groupdict().items()}
+            return say(key, language, **fields)
+    return text
+
+
+@cache
+def _reasons() -> list[tuple[str, re.Pattern[str]]]:
+    """Return each known reason's key with a pattern made from its English text."""
+    known_reasons = [(k, v) for k, v in catalogue("en").items() if k.startswith("because.")]
+    return [
+        (key, re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>.+?)", re.escape(text))))
+        for key, text in known_reasons
+    ]
+
+
+def _word(value: str, language: Language) -> str:
+    return known(f"word.{value}", language, value)

@@ -12,10 +12,11 @@ from enginebook.report.text import Language, known, say
 
 ROW = 26
 TONES = {
-    "supported": "good", "confirmed": "good", "possible": "good", "reproduced": "good",
-    "contradicted": "bad", "refuted": "bad", "impossible": "bad", "not reproduced": "bad",
-    "outdated": "old", "implausible": "old",
+    "supported": "good", "possible": "good", "contradicted": "bad", "impossible": "bad",
+    "outdated": "old", "implausible": "old", "tight": "old",
 }  # fmt: skip
+MOST_TOPICS = 10
+REMAINING = "remaining"
 
 
 def tone(verdict: str) -> str:
@@ -40,9 +41,13 @@ def claims_overview(data: StudyData) -> base.Drawing:
 
 def _frame(data: StudyData) -> pl.DataFrame:
     language = data.language
-    counted = data.claims.group_by("topic", "verdict").len("claims").sort("topic", "verdict")
-    verdicts = {v: known(f"verdict.{_key(v)}", language, v) for v in counted["verdict"].unique()}
-    topics = {t: known(f"topic.{_key(t)}", language, t) for t in counted["topic"].unique()}
+    often = data.claims["topic"].value_counts(sort=True)["topic"].to_list()
+    few = often[MOST_TOPICS - 1 :] if len(often) > MOST_TOPICS else []
+    topic = pl.when(pl.col("topic").is_in(few)).then(pl.lit(REMAINING)).otherwise("topic")
+    claims = data.claims.with_columns(topic=topic.fill_null(REMAINING))
+    counted = claims.group_by("topic", "verdict").len("claims").sort("topic", "verdict")
+    verdicts = {v: known(f"verdict.{key_of(v)}", language, v) for v in counted["verdict"].unique()}
+    topics = {t: known(f"topic.{key_of(t)}", language, t) for t in counted["topic"].unique()}
     tones = {v: tone(v) for v in verdicts}
     order = {"good": 0, "old": 1, "bad": 2, "open": 3}
     return counted.with_columns(
@@ -55,7 +60,8 @@ def _frame(data: StudyData) -> pl.DataFrame:
     ).sort("order", "verdict", "topic")
 
 
-def _key(text: str) -> str:
+def key_of(text: str) -> str:
+    """Return a word of the register as the catalogue names it."""
     return text.lower().replace(" ", "_").replace("-", "_")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from enginebook.report.charts.claims import tone
+from enginebook.report.charts.claims import key_of, tone
 from enginebook.report.data import StudyData
 from enginebook.report.fragment import Fragment, NoData
 from enginebook.report.numbers import NONE, figure
@@ -39,7 +39,7 @@ def _row(row: dict[str, Any], language: Language) -> Row:
         Value(row["claim_id"], code=True),
         _word("topic", row["topic"], language),
         row["statement"] or NONE,
-        row["claimed"] or NONE,
+        NONE if row["claimed"] in {None, row["statement"]} else row["claimed"],
         Value(row["measured"] or NONE, note=span),
         _verdict(row["physics_verdict"], language),
         _verdict(row["verdict"], language),
@@ -50,8 +50,7 @@ def _row(row: dict[str, Any], language: Language) -> Row:
 def _word(group: str, value: str | None, language: Language) -> str:
     if not value:
         return NONE
-    key = value.lower().replace(" ", "_").replace("-", "_").replace("/", "_")
-    return known(f"{group}.{key}", language, value)
+    return known(f"{group}.{key_of(value)}", language, value)
 
 
 def _verdict(value: str | None, language: Language) -> Value:

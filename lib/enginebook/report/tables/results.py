@@ -10,7 +10,7 @@ from enginebook.report.numbers import figure, ratio
 from enginebook.report.outcome import Load, compare, loads, outcome, sweep
 from enginebook.report.tables.table import Column, Value, table
 from enginebook.report.text import known, say
-from enginebook.report.wording import capital, metric_name, unit
+from enginebook.report.wording import capital, metric_name, reason, unit
 from enginebook.stats import PRIMARY
 
 SUMMARY = (
@@ -135,5 +135,5 @@ def _pair_row(
         advantage,
         Value(verdict, tone=PAIR_TONES.get(pair.verdict, "old")),
         Value(str(row["n_pairs"] if row["n_pairs"] is not None else "")),
-        pair.reason if pair.verdict in UNSURE else "",
+        reason(pair.reason, language) if pair.verdict in UNSURE else "",
     ]
