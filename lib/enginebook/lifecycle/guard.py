@@ -21,6 +21,7 @@ import json
 import os
 import select
 import signal
+import subprocess
 import sys
 import time
 from contextlib import suppress
@@ -29,11 +30,13 @@ from typing import Any, NoReturn
 
 from enginebook.lifecycle import proctree
 from enginebook.lifecycle.logpump import LogPump
+from enginebook.lifecycle.owners import Owners
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 KILL_TIMEOUT_S = 10.0
 REAP_TIMEOUT_S = 1.0
+CLEANUP_TIMEOUT_S = 30.0
 REST_GRACE_S = 1.0  # of the grace, what workers get that the engine did not end itself
 OWNER_CHECK_S = 1.0
 CENSUS_MAX_S = 60.0
@@ -65,6 +68,10 @@ class Order:
         Seconds between TERM and KILL, when stopped in order and when the owner is gone.
     keep_warm_s
         Seconds for which the engine outlives its last owner.
+    socket
+        Unix socket by which others attach; "" for none.
+    cleanup
+        Command to run when all is ended, such as the removal of a container.
     about
         JSON that is copied to the lease: port, engine, model ...
     """
@@ -80,6 +87,8 @@ class Order:
         self.grace_s: float = given["grace_s"]
         self.orphan_grace_s: float = given["orphan_grace_s"]
         self.keep_warm_s: float = given.get("keep_warm_s", 0.0)
+        self.socket = Path(given["socket"]) if given.get("socket") else None
+        self.cleanup: list[str] = given.get("cleanup", [])
         self.about: dict[str, Any] = given.get("about", {})
 
     @classmethod
@@ -113,6 +122,20 @@ def exec_engine(order: Order, output: int, trouble: int, parent: int) -> NoRetur
     os._exit(NOT_STARTED)
 
 
+def clean_up(command: list[str]) -> None:
+    """Run the order's last command, if any; it gets no input and may say what it likes."""
+    if command:
+        with suppress(OSError, subprocess.TimeoutExpired):
+            subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                timeout=CLEANUP_TIMEOUT_S,
+                check=False,
+            )
+
+
 class Guard:
     """Owns the engine: waits for a reason to end, then ends everything below itself."""
 
@@ -122,7 +145,7 @@ class Guard:
         self.pump = LogPump(order.log, self.started)
         self.engine = 0
         self.exit_code: int | None = None
-        self.owned = True  # the owner's end of the pipe is open
+        self.owners = Owners(order.owner, order.owner_identity, order.socket)
         self.asked = ""  # the reason to end that a signal gave
         self.warm_until: float | None = None
         self.output, self._output_end = os.pipe()
@@ -196,14 +219,13 @@ class Guard:
 
     def _turn(self, timeout_s: float) -> None:
         """Wait for an event at most so long; copy output, reap children, watch the pipe."""
-        watched = [self.output, self.wake] + ([0] if self.owned else [])
+        watched = [self.output, self.wake, *self.owners.watched()]
         ready, _, _ = select.select([fd for fd in watched if fd >= 0], [], [], timeout_s)
         if self.wake in ready:
             os.read(self.wake, 512)
         if self.output in ready:
             self._copy_output()
-        if 0 in ready and not os.read(0, 512):
-            self.owned = False
+        self.owners.handle(ready)
         self._reap()
 
     def _copy_output(self) -> bool:
@@ -240,8 +262,9 @@ class Guard:
     def _write_lease(self, path: Path) -> None:
         """Note who is below, at growing intervals: for the next start, should all guards die."""
         tree = [[p.pid, p.identity] for p in self._below()]
+        more = {"tree": tree, "cleanup": self.order.cleanup}
         with suppress(OSError):
-            write_json_file(path, {**self.order.about, **self.facts, "tree": tree})
+            write_json_file(path, {**self.order.about, **self.facts, **more})
         self._next_census_s = min(2 * self._next_census_s, self._next_census_s + CENSUS_MAX_S)
 
     def _reason(self) -> str:
@@ -249,15 +272,13 @@ class Guard:
             return "engine exited"
         if self.asked:
             return self.asked
-        order = self.order
-        if self.owned and not proctree.is_alive(order.owner, order.owner_identity):
-            self.owned = False
-        if self.owned:
+        if self.owners.present():
+            self.warm_until = None
             return ""
-        if not order.keep_warm_s:
+        if not self.order.keep_warm_s:
             return "owner gone"
         if self.warm_until is None:
-            self.warm_until = time.monotonic() + order.keep_warm_s
+            self.warm_until = time.monotonic() + self.order.keep_warm_s
         return "time limit" if time.monotonic() >= self.warm_until else ""
 
     # ---- ending --------------------------------------------------------------------------
@@ -276,6 +297,7 @@ class Guard:
 
     def _end_tree(self, reason: str) -> tuple[int, list[proctree.Process]]:
         """TERM to the engine, which may end its own workers; TERM to the rest; KILL to the rest."""
+        self.owners.close()
         grace = self.order.grace_s if reason == "stopped" else self.order.orphan_grace_s
         rest = min(grace / 2, REST_GRACE_S)
         if self.exit_code is None:
@@ -286,6 +308,7 @@ class Guard:
         self._wait_until_none(rest, of="tree")
         outcome = proctree.kill_until_gone(self._below, KILL_TIMEOUT_S, lambda: self._turn(0.02))
         self._reap_the_dead()
+        clean_up(self.order.cleanup)
         return outcome
 
     def _reap_the_dead(self) -> None:
@@ -311,6 +334,7 @@ def sentinel(guard: int, order: Order) -> int:
         return proctree.descendants(os.getpid())
 
     killed, left = proctree.kill_until_gone(below, KILL_TIMEOUT_S)
+    clean_up(order.cleanup)
     report = {"state": "ended", "reason": "guard killed", "exit_code": None, "killed": killed}
     write_json_file(order.status, {**report, "left": [p.pid for p in left]})
     if order.lease and not left:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from enginebook import paths, store
-from enginebook.lifecycle import owned, proctree
+from enginebook.lifecycle import guard, owned, proctree
 
 END_TIMEOUT_S = 40.0
 KILL_TIMEOUT_S = 10.0
@@ -33,11 +33,12 @@ class Lease:
     port: int
     directory: str
     owner: int
+    config: str = ""
 
     @classmethod
-    def new(cls, engine: str, model: str, port: int, directory: Path) -> Lease:
-        """Return a note with a fresh token."""
-        return cls(secrets.token_hex(8), engine, model, port, str(directory), os.getpid())
+    def new(cls, engine: str, model: str, port: int, directory: Path, *, config: str = "") -> Lease:
+        """Return a note with a fresh token; ``config`` is the digest of all that was asked."""
+        return cls(secrets.token_hex(8), engine, model, port, str(directory), os.getpid(), config)
 
     def about(self) -> dict[str, Any]:
         """Return the note as JSON."""
@@ -98,6 +99,11 @@ def lease_path(token: str) -> Path:
     return servers_dir() / f"{token}.json"
 
 
+def socket_path(token: str) -> Path:
+    """Return where others attach to a server; short, because the system allows 107 bytes."""
+    return servers_dir() / f"{token}.sock"
+
+
 def all_noted() -> list[Running]:
     """Return all servers that are noted, running or not, oldest first."""
     found = []
@@ -105,6 +111,12 @@ def all_noted() -> list[Running]:
         with suppress(OSError, ValueError):
             found.append(Running(path, dict(store.read_json(path))))
     return sorted(found, key=lambda r: float(r.facts.get("started_unix", 0)))
+
+
+def warm(config: str) -> list[Running]:
+    """Return servers of exactly this configuration that can be attached to, newest first."""
+    alike = [r for r in all_noted() if config and r.facts.get("config") == config]
+    return [r for r in reversed(alike) if r.guarded() and r.runs("engine")]
 
 
 def end(running: Running) -> list[int]:
@@ -118,6 +130,7 @@ def end(running: Running) -> list[int]:
     while running.guarded() and time.monotonic() < deadline:
         time.sleep(0.05)
     _, left = proctree.kill_until_gone(running.leftovers, KILL_TIMEOUT_S)
+    guard.clean_up(running.facts.get("cleanup", []))
     if not left and not running.guarded():
         running.path.unlink(missing_ok=True)
     return [p.pid for p in left]
@@ -130,6 +143,7 @@ def reap_leftovers(say: Callable[[str], None]) -> int:
         if running.guarded():
             continue
         killed, left = proctree.kill_until_gone(running.leftovers, KILL_TIMEOUT_S)
+        guard.clean_up(running.facts.get("cleanup", []))
         count += killed
         if killed:
             say(f"ended {killed} processes that {running.label} had left behind")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
 import time
@@ -11,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import enginebook
 from enginebook import store
@@ -21,6 +23,7 @@ from enginebook.lifecycle import proctree
 GRACE_S = 10.0
 ORPHAN_GRACE_S = 3.0
 BEYOND_GRACE_S = 15.0
+LOG_NAME, STATUS_NAME = "engine.log", "guard.json"
 TOKEN = "ENGINEBOOK_SERVER"  # noqa: S105 - a variable's name
 LIBRARY = str(Path(enginebook.__file__).parent.parent)
 # -I -S: no site-packages, no user settings; the guard starts in some 60 ms.
@@ -56,16 +59,84 @@ class StopReport:
     note: str = ""
 
 
-class OwnedProcess:
-    """An engine below its guard. Made by :func:`start`."""
+class Hold(Protocol):
+    """A live connection to a guard; closing it says that this owner is gone."""
 
-    def __init__(
-        self, popen: subprocess.Popen[bytes], facts: dict[str, Any], log: Path, status: Path
-    ) -> None:
+    def ask_to_end(self) -> None:
+        """Have the guard end the engine."""
+
+    def gone(self, timeout_s: float) -> bool:
+        """Return whether the sentinel is gone, waiting for at most so long."""
+
+    def release(self) -> None:
+        """Let go: the engine ends, or stays warm for its time."""
+
+
+class PipeHold:
+    """The hold of the process that started the guard: the write end of its stdin."""
+
+    def __init__(self, popen: subprocess.Popen[bytes]) -> None:
         self._popen = popen
+
+    def ask_to_end(self) -> None:
+        """Send TERM to the sentinel; a child that was not waited for keeps its pid."""
+        with suppress(ProcessLookupError):
+            self._popen.terminate()
+
+    def gone(self, timeout_s: float) -> bool:
+        """Wait for the sentinel as its parent."""
+        with suppress(subprocess.TimeoutExpired):
+            self._popen.wait(timeout_s)
+        return self._popen.poll() is not None
+
+    def release(self) -> None:
+        """Close the pipe."""
+        if self._popen.stdin is not None:
+            with suppress(OSError):
+                self._popen.stdin.close()
+        RELEASED.append(self._popen)
+
+
+class SocketHold:
+    """The hold of a process that attached later: a connection to the guard's socket."""
+
+    def __init__(self, path: Path, facts: Mapping[str, Any]) -> None:
+        self._facts = facts
+        self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._connection.connect(os.fspath(path))
+
+    def ask_to_end(self) -> None:
+        """Send TERM to the sentinel, and to no process that may have got its pid."""
+        row = proctree.process(int(self._facts["sentinel_pid"]))
+        if row is not None and row.identity == self._facts["sentinel_identity"]:
+            proctree.send(row, signal.SIGTERM)
+
+    def gone(self, timeout_s: float) -> bool:
+        """Look at the sentinel from outside."""
+        deadline = time.monotonic() + timeout_s
+        pid, identity = int(self._facts["sentinel_pid"]), self._facts["sentinel_identity"]
+        while proctree.is_alive(pid, identity) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return not proctree.is_alive(pid, identity)
+
+    def release(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+
+# Children that were let go while they run on: kept, so that their pids are not reaped unseen.
+RELEASED: list[subprocess.Popen[bytes]] = []
+
+
+class OwnedProcess:
+    """An engine below its guard. Made by :func:`start` or :func:`attach`."""
+
+    def __init__(self, hold: Hold, facts: dict[str, Any], directory: Path) -> None:
+        self._hold = hold
         self.facts = facts
-        self.log = log
-        self._status = status
+        self.directory = directory
+        self.log = directory / LOG_NAME
+        self._status = directory / STATUS_NAME
 
     @property
     def pid(self) -> int:
@@ -97,12 +168,10 @@ class OwnedProcess:
         return {}
 
     def wait_report(self, timeout_s: float) -> dict[str, Any]:
-        """Wait until the guard has ended everything, and return its report."""
+        """Wait until the guards are gone, which end everything first; return their report."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
-            with suppress(subprocess.TimeoutExpired):
-                self._popen.wait(0.05)
-            if self._popen.poll() is not None and not self._guard_alive():
+            if self._hold.gone(0.05) and not self._guard_alive():
                 break
             time.sleep(0.01)
         return self.status()
@@ -113,15 +182,27 @@ class OwnedProcess:
     def stop(self, grace_s: float = GRACE_S) -> StopReport:
         """End the engine and everything below it; returns when nothing is left."""
         begun = time.monotonic()
-        with suppress(ProcessLookupError):
-            self._popen.terminate()
+        self._hold.ask_to_end()
         report = self.wait_report(grace_s + BEYOND_GRACE_S)
-        if self._popen.stdin is not None:
-            with suppress(OSError):
-                self._popen.stdin.close()
+        self._hold.release()
         left = tuple(report.get("left", ()))
         reason = str(report.get("reason", "no report of the guard"))
         return StopReport(time.monotonic() - begun, int(report.get("killed", 0)), reason, left)
+
+    def release(self) -> None:
+        """Let go of an engine that is kept warm."""
+        self._hold.release()
+
+
+def attach(path: Path, facts: dict[str, Any], directory: Path) -> OwnedProcess:
+    """Take hold of an engine that is kept warm.
+
+    Raises
+    ------
+    OSError
+        When its guard does not listen any more.
+    """
+    return OwnedProcess(SocketHold(path, facts), facts, directory)
 
 
 def start(
@@ -134,6 +215,8 @@ def start(
     grace_s: float = GRACE_S,
     orphan_grace_s: float = ORPHAN_GRACE_S,
     keep_warm_s: float = 0.0,
+    socket_path: Path | None = None,
+    cleanup: Sequence[str] = (),
 ) -> OwnedProcess:
     """Start a program under a guard of its own.
 
@@ -147,8 +230,10 @@ def start(
         File by which later starts find the engine, and what is noted in it.
     grace_s, orphan_grace_s
         Seconds between TERM and KILL, when stopped in order and when the owner is gone.
-    keep_warm_s
-        Seconds for which the engine outlives its owner.
+    keep_warm_s, socket_path
+        Seconds for which the engine outlives its owners, and where new ones attach.
+    cleanup
+        Command that is run when everything is ended.
 
     Raises
     ------
@@ -156,19 +241,22 @@ def start(
         When the program cannot be started at all.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    log, status = directory / "engine.log", directory / "guard.json"
+    directory = directory.resolve()
+    log, status = directory / LOG_NAME, directory / STATUS_NAME
     status.unlink(missing_ok=True)
     order = {
         "argv": list(argv),
-        "directory": str(directory.resolve()),
-        "log": str(log.resolve()),
-        "status": str(status.resolve()),
+        "directory": str(directory),
+        "log": str(log),
+        "status": str(status),
         "lease": str(lease) if lease else "",
         "owner": os.getpid(),
         "owner_identity": proctree.identity_of(os.getpid()),
         "grace_s": grace_s,
         "orphan_grace_s": orphan_grace_s,
         "keep_warm_s": keep_warm_s,
+        "socket": os.fspath(socket_path) if socket_path else "",
+        "cleanup": list(cleanup),
         "about": dict(about or {}),
     }
     popen = _start_guard(order, env, directory / "guard.log")
@@ -178,7 +266,7 @@ def start(
         raise EngineError(
             f"the engine {facts['trouble']} (command: {argv[0]})", "install it again, or correct it"
         )
-    return OwnedProcess(popen, facts, log, status)
+    return OwnedProcess(PipeHold(popen), {**dict(about or {}), **facts}, directory)
 
 
 def _start_guard(

@@ -1,130 +1,32 @@
-"""A running engine: started under a guard, ready when it answers, gone when the block ends."""
+"""Start an engine under a guard, wait until it answers, and end it with the block."""
 
 from __future__ import annotations
 
-import socket
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from enginebook.engines.base import Adapter, Command, LaunchPlan, MemoryPart, ModelFiles, Phase
+from enginebook import store
+from enginebook.engines.base import Adapter, Command, LaunchPlan, ModelFiles, Phase
 from enginebook.engines.recipes import Recipe, recipe_for
 from enginebook.engines.registry import adapter
 from enginebook.errors import EngineError
-from enginebook.lifecycle import environ, external, gpu, owned, ports
+from enginebook.lifecycle import environ, external, gpu, leases, owned, ports
 from enginebook.lifecycle.environments import install
 from enginebook.lifecycle.installation import Installation
-from enginebook.lifecycle.leases import Lease, lease_path, reap_leftovers
-from enginebook.lifecycle.logpump import read_log, tail
+from enginebook.lifecycle.logpump import read_log
 from enginebook.lifecycle.models import prepare_model
 from enginebook.lifecycle.owned import OwnedProcess, StopReport
 from enginebook.lifecycle.readiness import Address, Waiter
-from enginebook.lifecycle.usage import pss_bytes
-from enginebook.study import EngineSpec, ModelSpec, OptionValue
+from enginebook.lifecycle.running import Server, StartUp
+from enginebook.study import EngineSpec, ModelSpec
 
-PORT_CLOSED_TIMEOUT_S = 5.0
-GPU_FREE_TIMEOUT_S = 30.0
-GPU_FREE_MARGIN_BYTES = 64 << 20
+__all__ = ["Server", "StopReport", "serve"]
+
 START_ATTEMPTS = 2
+ANY_PORT = 1  # stands for the port where a command line is digested
 Event = Callable[[str], None]
-
-
-@dataclass
-class Server:
-    """A server that answers.
-
-    Attributes
-    ----------
-    base_url, model_id
-        Where it listens (without /v1) and under which name the model is served.
-    pid
-        The engine's first process; None when somebody else runs it.
-    command
-        Command line and the environment variables set on top, secrets hidden.
-    phases
-        Parts of start-up, from the engine's log, from readiness and from the first request.
-    ready_s, first_token_s
-        Seconds from process start until it was ready, and until its first token came; None when
-        it was not started here.
-    """
-
-    base_url: str
-    model_id: str
-    version: str
-    options: Mapping[str, OptionValue]
-    directory: Path
-    log: Path
-    command: Command = field(default_factory=lambda: Command(()))
-    phases: list[Phase] = field(default_factory=list)
-    ready_s: float | None = None
-    first_token_s: float | None = None
-    _adapter: Adapter | None = None
-    _process: OwnedProcess | None = None
-    _gpu_before: gpu.View | None = None
-    _stopped: StopReport | None = None
-
-    @property
-    def pid(self) -> int | None:
-        """Return the engine's first process."""
-        return self._process.pid if self._process else None
-
-    def alive(self) -> bool:
-        """Return whether the engine runs; for a server of somebody else's, whether it answers."""
-        if self._process is not None:
-            return self._process.alive()
-        with suppress(OSError):
-            address = Address.of(self.base_url)
-            socket.create_connection((address.host, address.port), timeout=5).close()
-            return True
-        return False
-
-    def processes(self) -> list[int]:
-        """Return the pids of the engine's processes."""
-        return self._process.pids() if self._process else []
-
-    def log_tail(self, count: int = 20) -> list[str]:
-        """Return the last lines of the engine's log."""
-        return tail(self.log, count)
-
-    def memory(self) -> list[MemoryPart]:
-        """Return what holds memory: the engine's own words, and the total that the system says."""
-        if self._process is None or self._adapter is None:
-            return []
-        parts = self._adapter.memory([line for _, line in read_log(self.log)])
-        return [p for p in parts if p.component != "total"] + self._total()
-
-    def _total(self) -> list[MemoryPart]:
-        if self._gpu_before is not None and self._gpu_before.devices:
-            return self._total_on_gpu(self._gpu_before)
-        seen = pss_bytes(self.processes())
-        return [MemoryPart("total", *seen)] if seen else []
-
-    def _total_on_gpu(self, before: gpu.View) -> list[MemoryPart]:
-        held = gpu.process_memory_bytes(self.processes())
-        if held is not None:
-            return [MemoryPart("total", held, "NVML, summed over the engine's processes")]
-        grown = gpu.used_bytes(gpu.look()) - gpu.used_bytes(before)
-        return [MemoryPart("total", grown, "NVML, memory used on the devices minus before start")]
-
-    def stop(self) -> StopReport:
-        """End the engine; returns when no process is left and the port is closed."""
-        if self._process is None:
-            return StopReport(0.0, 0, "not ours to stop")
-        if self._stopped is None:
-            self._stopped = _stop(self._process, Address.of(self.base_url).port, self._gpu_before)
-        return self._stopped
-
-
-def _stop(process: OwnedProcess, port: int, before: gpu.View | None) -> StopReport:
-    begun = time.monotonic()
-    report = process.stop()
-    deadline = begun + report.seconds + PORT_CLOSED_TIMEOUT_S
-    while not ports.can_bind(port) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    note = gpu.wait_until_free(before, GPU_FREE_TIMEOUT_S, GPU_FREE_MARGIN_BYTES) if before else ""
-    return replace(report, seconds=time.monotonic() - begun, note=note)
 
 
 @dataclass(frozen=True)
@@ -142,16 +44,27 @@ class _Launch:
     keep_warm_s: float
     say: Event
 
-    def plan(self, port: int) -> LaunchPlan:
+    def command(self, port: int, directory: Path) -> Command:
         python = self.installation.python
-        return LaunchPlan(
+        plan = LaunchPlan(
             python=python if python is not None else Path(self.installation.program or ""),
             model=self.model,
             host=ports.HOST,
             port=port,
             options=self.recipe.options,
-            directory=self.directory,
+            directory=directory,
         )
+        return self.adapter.command(plan)
+
+    def additions(self, command: Command) -> dict[str, str]:
+        """Return the variables set on top of the inherited environment."""
+        return environ.additions(self.recipe.env, command.env, offline=not self.hub)
+
+    def config(self) -> str:
+        """Return a digest of all that decides how the server behaves; port and folder do not."""
+        command = self.command(ANY_PORT, Path("/"))
+        asked = [list(command.argv), self.additions(command), self.model.sha256]
+        return store.digest_of([self.installation.version, *asked])
 
 
 @contextmanager
@@ -180,7 +93,9 @@ def serve(
     on_event
         Called about once a second with what is going on.
     keep_warm_s
-        Seconds for which the engine may outlive this process; 0 ends it with its owner.
+        0 ends the engine with the block, and with this process however it ends. Otherwise the
+        engine stays for so many seconds after its last owner, ``server.stop()`` ends it, and a
+        later call with the same configuration takes it over (as after a kernel's restart).
 
     Raises
     ------
@@ -198,12 +113,12 @@ def serve(
     if launch.installation.base_url is not None:
         yield _foreign(launch, launch.installation.base_url)
         return
-    reap_leftovers(say)
-    server = _start(launch, port)
+    leases.reap_leftovers(say)
+    server = (_take_over(launch) if keep_warm_s else None) or _start(launch, port)
     try:
         yield server
     finally:
-        server.stop()
+        server.close()
 
 
 def _settle(
@@ -240,8 +155,22 @@ def _foreign(launch: _Launch, base_url: str) -> Server:
         version=seen.version,
         options=launch.recipe.options,
         directory=launch.directory,
-        log=launch.directory / "engine.log",
+        log=launch.directory / owned.LOG_NAME,
     )
+
+
+def _take_over(launch: _Launch) -> Server | None:
+    """Return a server of the same configuration that was kept warm, or None."""
+    for running in leases.warm(launch.config()):
+        directory = Path(running.facts["directory"])
+        path = leases.socket_path(running.facts["token"])
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            process = owned.attach(path, running.facts, directory)
+            start_up = StartUp.read(directory)
+            launch.say(f"taking over {running.label}, kept warm for this")
+            base_url = f"http://{ports.HOST}:{running.facts['port']}"
+            return _server(launch, process, base_url, start_up, attached=True)
+    return None
 
 
 def _start(launch: _Launch, port: int) -> Server:
@@ -260,39 +189,41 @@ def _start(launch: _Launch, port: int) -> Server:
 
 def _start_on(launch: _Launch, port: int) -> Server:
     before = gpu.look()
-    lease = Lease.new(launch.engine.name, launch.model.model_id, port, launch.directory)
-    command = launch.adapter.command(launch.plan(port))
-    added = environ.additions(
-        launch.recipe.env, command.env, {owned.TOKEN: lease.token}, offline=not launch.hub
-    )
-    process = owned.start(
-        command.argv,
-        env={**environ.inherited(), **added},
-        directory=launch.directory,
-        lease=lease_path(lease.token),
-        about=lease.about(),
-        keep_warm_s=launch.keep_warm_s,
-    )
+    command = launch.command(port, launch.directory)
+    added = launch.additions(command)
+    process = _own(launch, command, added, port)
     try:
-        shown = Command(environ.masked_argv(command.argv), environ.masked_env(added))
-        return _wait(launch, process, shown, port=port, before=before)
+        start_up = _wait(launch, process, command, added)
+        start_up.write(launch.directory)
     except BaseException:
         process.stop()
         raise
+    base_url = f"http://{ports.HOST}:{port}"
+    return _server(launch, process, base_url, start_up, before=before)
+
+
+def _own(launch: _Launch, command: Command, added: Mapping[str, str], port: int) -> OwnedProcess:
+    model_id, warm = launch.model.model_id, launch.keep_warm_s > 0
+    config = launch.config() if warm else ""
+    lease = leases.Lease.new(launch.engine.name, model_id, port, launch.directory, config=config)
+    return owned.start(
+        command.argv,
+        env={**environ.inherited(), **added, owned.TOKEN: lease.token},
+        directory=launch.directory,
+        lease=leases.lease_path(lease.token),
+        about=lease.about(),
+        keep_warm_s=launch.keep_warm_s,
+        socket_path=leases.socket_path(lease.token) if warm else None,
+    )
 
 
 def _wait(
-    launch: _Launch,
-    process: OwnedProcess,
-    command: Command,
-    *,
-    port: int,
-    before: gpu.View,
-) -> Server:
-    base_url = f"http://{ports.HOST}:{port}"
+    launch: _Launch, process: OwnedProcess, command: Command, added: Mapping[str, str]
+) -> StartUp:
+    """Wait for the first token and return how the engine came there."""
     waiter = Waiter(
         process,
-        Address.of(base_url),
+        Address(ports.HOST, int(process.facts["port"])),
         ready_path=launch.adapter.ready_path,
         model_id=launch.model.model_id,
         timeout_s=launch.timeout_s,
@@ -302,21 +233,37 @@ def _wait(
     launch.say(f"ready after {ready.ready_s:.1f} s, first token after {ready.first_token_s:.1f} s")
     from_log = launch.adapter.phases(read_log(process.log))
     known_s = min(max((p.end_s for p in from_log), default=0.0), ready.ready_s)
+    return StartUp(
+        command=Command(environ.masked_argv(command.argv), environ.masked_env(added)),
+        phases=(
+            *from_log,
+            Phase("ready", known_s, ready.ready_s, "readiness"),
+            Phase("first_token", ready.ready_s, ready.first_token_s, "request"),
+        ),
+        ready_s=ready.ready_s,
+        first_token_s=ready.first_token_s,
+    )
+
+
+def _server(
+    launch: _Launch,
+    process: OwnedProcess,
+    base_url: str,
+    start_up: StartUp,
+    *,
+    before: gpu.View | None = None,
+    attached: bool = False,
+) -> Server:
     return Server(
         base_url=base_url,
         model_id=launch.model.model_id,
         version=launch.installation.version,
         options=launch.recipe.options,
-        directory=launch.directory,
+        directory=process.directory,
         log=process.log,
-        command=command,
-        phases=[
-            *from_log,
-            Phase("ready", known_s, ready.ready_s, "readiness"),
-            Phase("first_token", ready.ready_s, ready.first_token_s, "request"),
-        ],
-        ready_s=ready.ready_s,
-        first_token_s=ready.first_token_s,
+        start_up=start_up,
+        attached=attached,
+        keep_warm=launch.keep_warm_s > 0,
         _adapter=launch.adapter,
         _process=process,
         _gpu_before=before,
