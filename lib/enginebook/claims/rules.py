@@ -21,7 +21,7 @@ CONTRADICTED: Final = "contradicted"
 INCONCLUSIVE: Final = "inconclusive"
 NOT_TESTED: Final = "not tested here"
 NOT_COMPARABLE: Final = "not comparable"
-RATIO_BLOCKS: Final = 5
+RATIO_BLOCKS: Final = 5  # fewer carry neither a ratio's tolerance nor a crossing
 
 
 @dataclass(frozen=True)
@@ -212,8 +212,9 @@ def judge_cross(claim: Claim, selection: Selection) -> Outcome:
     low, high = found.low or float(curves[0][0]), found.high or math.inf
     shown = Outcome("", "", text, found.low, found.high, found.n)
     loads = f"{curves[0][0]:.0f} to {curves[0][-1]:.0f}"
-    if found.n < 2:  # noqa: PLR2004
-        return replace(shown, verdict=INCONCLUSIVE, reason=f"one block: no interval; {text}")
+    if found.n < RATIO_BLOCKS:
+        reason = f"{found.n} paired blocks; this rule asks for {RATIO_BLOCKS}; {text}"
+        return replace(shown, verdict=INCONCLUSIVE, reason=reason)
     if found.share < ALPHA:
         return replace(shown, verdict=CONTRADICTED, reason=f"no crossing between {loads}")
     if low >= (test.low or 0) and high <= (test.high or math.inf):

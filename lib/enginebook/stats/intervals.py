@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 import scipy.stats as st
 from numpy.typing import NDArray
+from scipy import special
 
 Values = Sequence[float] | NDArray[np.float64]
 CONFIDENCE: Final = 0.95
@@ -58,7 +59,7 @@ def geometric_interval(values: Values, confidence: float = CONFIDENCE) -> Interv
 
 def t_quantile(confidence: float, degrees: int) -> float:
     """Return the two-sided quantile of Student's t."""
-    return float(st.t.ppf(0.5 + confidence / 2, degrees))
+    return float(special.stdtrit(degrees, 0.5 + confidence / 2))
 
 
 def proportion_interval(successes: int, trials: int, confidence: float = CONFIDENCE) -> Interval:

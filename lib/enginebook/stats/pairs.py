@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.stats as st
+from scipy import special
 
 from enginebook.stats.intervals import SMALLEST, Interval, Values, mean_interval
 
@@ -50,7 +50,7 @@ class Pairs:
             return None
         if error == 0:
             return 0.0 if self.mean > bound else 1.0
-        return float(st.t.sf((self.mean - bound) / error, self.degrees))
+        return float(special.stdtr(self.degrees, (bound - self.mean) / error))
 
     def p_inside(self, bound: float) -> float | None:
         """Return the p value of two one-sided tests against `|mean log ratio| >= bound`."""

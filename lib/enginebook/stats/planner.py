@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 from typing import Final
 
 import numpy as np
 import scipy.stats as st
+from numpy.typing import NDArray
+from scipy import special
 
 from enginebook.stats.intervals import SMALLEST, Values
 
@@ -28,8 +31,8 @@ def power_to_win(
     gap = math.log1p(effect) - math.log1p(margin)
     if sd == 0:
         return 1.0 if gap > 0 else 0.0
-    limit = st.t.ppf(1 - alpha / 2, blocks - 1)
-    return float(st.nct.sf(limit, blocks - 1, gap * math.sqrt(blocks) / sd))
+    limit = special.stdtrit(blocks - 1, 1 - alpha / 2)
+    return float(1 - special.nctdtr(blocks - 1, gap * math.sqrt(blocks) / sd, limit))
 
 
 def power_to_tie(
@@ -43,10 +46,16 @@ def power_to_tie(
     if sd == 0:
         return 1.0 if abs(true) < bound else 0.0
     error = sd / math.sqrt(blocks)
-    sample_error = error * np.sqrt(st.chi2.ppf(_GRID, blocks - 1) / (blocks - 1))
-    reach = bound - st.t.ppf(1 - alpha, blocks - 1) * sample_error
-    inside = st.norm.cdf((reach - true) / error) - st.norm.cdf((-reach - true) / error)
+    reach = bound - special.stdtrit(blocks - 1, 1 - alpha) * error * _sample_sd(blocks - 1)
+    inside = special.ndtr((reach - true) / error) - special.ndtr((-reach - true) / error)
     return float(np.mean(np.where(reach > 0, inside, 0.0)))
+
+
+@cache
+def _sample_sd(degrees: int) -> NDArray[np.float64]:
+    """Return evenly probable values of the sample standard deviation where the true one is 1."""
+    found: NDArray[np.float64] = np.sqrt(st.chi2.ppf(_GRID, degrees) / degrees)
+    return found
 
 
 def blocks_to_win(
