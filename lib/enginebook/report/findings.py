@@ -62,14 +62,13 @@ def _one_leads(found: list[Outcome], winner: str, language: Language) -> str:
 
 def _it_depends(found: list[Outcome], winners: Counter[str | None], language: Language) -> str:
     """Say who leads in what, for each engine that leads somewhere."""
-    parts, n = [], count(len(found), "comparison", language)
+    parts = []
     for winner, won in winners.most_common():
         metrics = [m for m in PRIMARY if any(o.winner == winner and o.metric == m for o in found)]
         names = listing([say(f"short.{m}", language) for m in metrics], language)
-        fields = {"winner": winner, "won": won, "n": n, "metrics": names}
-        parts.append(say("headline.part", language, **fields))
-        n = str(len(found))
-    text = say("headline.depends", language, parts=listing(parts, language))
+        parts.append(say("headline.part", language, winner=winner, won=won, metrics=names))
+    n = count(len(found), "comparison", language)
+    text = say("headline.depends", language, parts=listing(parts, language), n=n)
     rest = _rest(found, language)
     return text + (say("headline.rest", language, rest=capital(rest)) if rest else "")
 

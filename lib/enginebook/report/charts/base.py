@@ -21,6 +21,7 @@ TITLE_WIDTH = 78  # characters of the title size that fit a chart of WIDTH
 SUBTITLE_WIDTH = 100
 WIDTH, HEIGHT = 640, 300
 LABEL_ROOM = 96  # px kept free at the right for the engines' names
+VALUE_ROOM = 72  # px kept free at the right for a value at the end of a bar
 LABEL_GAP = 15  # px between two names
 WIDE = 5.0  # a range of more than this ratio is drawn on a logarithmic axis
 
@@ -158,6 +159,12 @@ def _domain(values: Sequence[float], scale: alt.Scale, *, logarithmic: bool) -> 
     if logarithmic:
         return math.log(domain[0]), math.log(domain[1])
     return 0.0, max(values, default=1.0) or 1.0
+
+
+def room_for_values(longest: float) -> alt.Scale:
+    """Return a scale for bars from zero that leaves room for a value at the end of the longest."""
+    scale_range: Any = [0, alt.ExprRef(f"width - {VALUE_ROOM}")]
+    return alt.Scale(domain=[0, longest or 1.0], nice=False, range=scale_range)
 
 
 def no_data(what: str, why: str, language: Language) -> NoData:

@@ -79,7 +79,7 @@ def _domain(phases: pl.DataFrame) -> list[str]:
 def _chart(phases: pl.DataFrame, total: pl.DataFrame, data: StudyData) -> base.Figure:
     language = data.language
     rows = alt.Y("engine:N", title=None, sort=total["engine"].to_list(), axis=row_axis())
-    room = alt.Scale(domain=[0, max(total["most_s"].to_list()) * 1.16 or 1.0], nice=False)
+    room = base.room_for_values(max(total["most_s"].to_list()))
     axis = alt.Axis(title=say("axis.launch", language), grid=True, tickCount=6)
     bars = alt.Chart(phases).mark_bar(height=22, stroke=theme.light("paper"), strokeWidth=1)
     bars = bars.encode(

@@ -71,7 +71,7 @@ def _chart(parts: pl.DataFrame, whole: dict[str, int], data: StudyData) -> base.
     rows = alt.Y(
         "engine:N", title=None, sort=sorted(whole, key=lambda e: whole[e]), axis=row_axis()
     )
-    room = alt.Scale(domain=[0, max(whole.values()) / scale * 1.16], nice=False)
+    room = base.room_for_values(max(whole.values()) / scale)
     title = say("axis.memory", data.language, unit=unit)
     axis = alt.Axis(title=title, grid=True, tickCount=6)
     x = alt.X("amount:Q", stack="zero", scale=room, axis=axis)
