@@ -16,6 +16,7 @@ from enginebook.paths import params_dir
 from enginebook.study import EngineSpec, Frozen, ModelSpec, Scenario, Study
 
 Location = tuple[str | int, ...]
+MERGE = "tag:yaml.org,2002:merge"
 
 
 class _StrictLoader(yaml.SafeLoader):
@@ -25,6 +26,8 @@ class _StrictLoader(yaml.SafeLoader):
 def _mapping_without_twins(loader: _StrictLoader, node: yaml.MappingNode) -> dict[Any, Any]:
     seen: set[Any] = set()
     for key_node, _ in node.value:
+        if key_node.tag == MERGE:
+            continue
         key = loader.construct_object(key_node, deep=True)
         if key in seen:
             raise yaml.constructor.ConstructorError(

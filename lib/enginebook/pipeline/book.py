@@ -16,6 +16,7 @@ from enginebook.engines.recipes import Recipe, recipe_for
 from enginebook.errors import EnginebookError, InputError
 from enginebook.lifecycle.host import host_facts, host_id
 from enginebook.paths import default_outputs_dir
+from enginebook.pipeline.manifest import describe
 from enginebook.pipeline.plan import Plan, Stage, cell_digest, make_plan
 from enginebook.pipeline.state import is_done
 from enginebook.store import read_json, write_json
@@ -88,6 +89,10 @@ class Book:
         found = {s.name: self.result(s, name) for s in self.plan.of_kind(kind)}
         return {stage: value for stage, value in found.items() if value is not None}
 
+    def manifest(self) -> dict[str, Any]:
+        """Return what the study is made of, as the run's manifest holds it."""
+        return describe(self.study, self.plan)
+
     def missing(self) -> list[str]:
         """Return the stages before this one that have not been run to their end."""
         before = [self.plan.stage(name) for name in self.stage.needs]
@@ -147,4 +152,4 @@ def _prepare_display() -> None:
     """Let charts be drawn offline everywhere, and tables be as wide as they are."""
     from enginebook.report import renderer  # noqa: PLC0415 (notebooks only; batch tools skip it)
 
-    renderer.use()
+    renderer.enable()

@@ -25,32 +25,39 @@ def start_manifest(folder: Path, study: Study, plan: Plan, host: dict[str, Any])
     before = read_json(path) if path.is_file() else {}
     write_json(
         path,
-        {
-            "schema": 1,
-            "run": plan.run_id,
-            "study": study.model_dump(),
+        describe(study, plan)
+        | {
             "params_sha256": sha256_of_file(folder / "params.yaml"),
-            "host_id": plan.host_id,
             "host": host,
-            "engines": {e.name: _engine(e) for e in study.engines},
-            "model": _model(study),
-            "instrument_version": INSTRUMENT_VERSION,
-            "source_digest": source_digest(),
-            "versions": {"python": platform.python_version()}
-            | {name: version(name) for name in PACKAGES},
-            "git": git_state(),
-            "stages": {s.name: s.folder for s in plan.stages},
-            "data": f"../../{plan.stage('compare').folder}/data",
-            "claims": f"../../{plan.stage('claims').folder}/data",
-            "host_file": f"../../{plan.stage('host').folder}/host.json",
-            "report": {
-                "notebook": f"../../{plan.stage('report').folder}/notebook.ipynb",
-                "html": f"../../reports/{plan.run_id}.html",
-            },
             "starts_unix": [*before.get("starts_unix", []), time.time()],
             "outcome": before.get("outcome"),
         },
     )
+
+
+def describe(study: Study, plan: Plan) -> dict[str, Any]:
+    """Return what a study is made of: recipes and locks, model, versions, places of results."""
+    return {
+        "schema": 1,
+        "run": plan.run_id,
+        "study": study.model_dump(),
+        "host_id": plan.host_id,
+        "engines": {e.name: _engine(e) for e in study.engines},
+        "model": _model(study),
+        "instrument_version": INSTRUMENT_VERSION,
+        "source_digest": source_digest(),
+        "versions": {"python": platform.python_version()}
+        | {name: version(name) for name in PACKAGES},
+        "git": git_state(),
+        "stages": {s.name: s.folder for s in plan.stages},
+        "data": f"../../{plan.stage('compare').folder}/data",
+        "claims": f"../../{plan.stage('claims').folder}/data",
+        "host_file": f"../../{plan.stage('host').folder}/host.json",
+        "report": {
+            "notebook": f"../../{plan.stage('report').folder}/notebook.ipynb",
+            "html": f"../../reports/{plan.run_id}.html",
+        },
+    }
 
 
 def finish_manifest(folder: Path, outcome: dict[str, Any]) -> None:
@@ -64,6 +71,7 @@ def _engine(engine: EngineSpec) -> dict[str, Any]:
     locks = [p for p in (recipe.lock_path, recipe.torch_lock_path) if p is not None]
     return {
         "title": recipe.title,
+        "version": recipe.version,
         "recipe": recipe.model_dump(mode="json", exclude={"directory"}),
         "locks_sha256": {p.name: sha256_of_file(p) for p in locks},
     }

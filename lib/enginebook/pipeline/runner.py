@@ -23,6 +23,8 @@ from enginebook.pipeline.plan import EXCLUSIVE, Plan, make_plan
 from enginebook.pipeline.snake import Snake
 from enginebook.pipeline.state import forget_broken_markers, is_done, states
 from enginebook.pipeline.watch import Watch
+from enginebook.report.index import write_index
+from enginebook.report.runs import render_run
 from enginebook.store import read_json, write_json
 from enginebook.study import Study
 from enginebook.study_file import load_study
@@ -135,6 +137,8 @@ def run(prepared: Prepared) -> Outcome:
             print(f"{name}: its marker was damaged; the stage runs again")
         _write_run_folder(prepared)
         interrupted = _run_stages(prepared)
+        if not interrupted:
+            _render_report(prepared)
         outcome = _outcome(prepared, time.monotonic() - started, interrupted=interrupted)
         finish_manifest(prepared.run_folder, outcome.to_json())
     _tell(prepared, outcome)
@@ -179,6 +183,19 @@ def _run_stages(prepared: Prepared) -> bool:
             return True
         watch.update()
     return False
+
+
+def _render_report(prepared: Prepared) -> None:
+    """Render the report stage's notebook when it is done and newer than the HTML file."""
+    stage = prepared.plan.stage("report")
+    marker = prepared.outputs / stage.marker
+    html = prepared.report
+    if not is_done(stage, prepared.outputs):
+        return
+    if html.is_file() and html.stat().st_mtime >= marker.stat().st_mtime:
+        return
+    render_run(prepared.run_folder)
+    write_index(prepared.outputs, prepared.study.language)
 
 
 def _running_pids(prepared: Prepared) -> list[int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import polars as pl
 
 from enginebook.claims import judge, load_register
@@ -11,16 +13,24 @@ from enginebook.pipeline.book import Book
 def judge_claims(book: Book) -> pl.DataFrame:
     """Judge every claim of the register; return and store the frame."""
     data = book.outputs / book.plan.stage("compare").folder / "data"
-    frames = {
-        name: pl.read_parquet(data / f"{name}.parquet")
-        for name in ("cells", "points", "comparisons")
-        if (data / f"{name}.parquet").is_file()
-    }
     host = book.result(book.plan.stage("host"), "host.json")
-    claims = judge(load_register(), host=host, manifest=dict(book.plan.study), **frames)
+    claims = judge(
+        load_register(),
+        cells=_frame(data / "cells.parquet"),
+        points=_frame(data / "points.parquet"),
+        comparisons=_frame(data / "comparisons.parquet"),
+        installs=_frame(data / "installs.parquet"),
+        memory=_frame(data / "memory.parquet"),
+        host=host,
+        manifest=book.manifest(),
+    )
     path = book.folder / "data" / "claims.parquet"
     path.parent.mkdir(exist_ok=True)
     temporary = path.with_suffix(".tmp")
     claims.write_parquet(temporary)
     temporary.replace(path)
     return claims
+
+
+def _frame(path: Path) -> pl.DataFrame | None:
+    return pl.read_parquet(path) if path.is_file() else None

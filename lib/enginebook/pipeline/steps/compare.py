@@ -11,8 +11,10 @@ import polars as pl
 from enginebook.errors import EnginebookError
 from enginebook.load import read_records
 from enginebook.metrics import cell_metrics, summarise
+from enginebook.physics import require_possible
 from enginebook.pipeline.book import Book
 from enginebook.pipeline.steps.greedy import agreement
+from enginebook.pipeline.steps.physics import Audited, audit_study
 from enginebook.stats import comparisons, points
 from enginebook.store import read_json, write_json
 from enginebook.study import Cell, EngineSpec
@@ -43,6 +45,7 @@ class Compared:
     greedy: list[dict[str, Any]]
     failures: list[dict[str, Any]]
     missing: list[str]
+    audited: Audited
 
 
 def compare_engines(book: Book) -> Compared:
@@ -60,6 +63,9 @@ def compare_engines(book: Book) -> Compared:
             "run 30_load for each engine and block, or the whole study with `enginebook run`",
         )
     cells = pl.DataFrame(rows, schema=CELLS_SCHEMA)
+    audited = audit_study(book, cells)
+    if not audited.audit.is_empty():
+        require_possible(audited.audit)
     launches = book.results("launch", "launch.json")
     texts = {value["engine"]: value["greedy"] for value in launches.values()}
     compared = Compared(
@@ -69,6 +75,7 @@ def compare_engines(book: Book) -> Compared:
         greedy=agreement(texts),
         failures=failures,
         missing=missing,
+        audited=audited,
     )
     _store(book, compared)
     return compared
@@ -117,16 +124,25 @@ def _store(book: Book, compared: Compared) -> None:
     data = book.folder / "data"
     data.mkdir(exist_ok=True)
     frames = {
+        "audit": compared.audited.audit,
+        "limits": compared.audited.limits,
         "cells": compared.cells,
         "points": compared.points,
         "comparisons": compared.comparisons,
         **lifecycle_frames(book),
     }
     for name, frame in frames.items():
+        if frame.width == 0:  # no audit was possible: no file, and the report says why
+            continue
         _write_parquet(frame, data / f"{name}.parquet")
     write_json(
         data / "checks.json",
-        {"greedy": compared.greedy, "failures": compared.failures, "missing": compared.missing},
+        {
+            "greedy": compared.greedy,
+            "failures": compared.failures,
+            "missing": compared.missing,
+            "no_limits": compared.audited.reason,
+        },
     )
 
 

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
+import psutil
+
 from enginebook.lifecycle.ceilings import measure_ceilings
 from enginebook.lifecycle.host import host_facts
+from enginebook.load import calibrate
 from enginebook.pipeline.book import Book
 from enginebook.pipeline.progress import Progress
 
+CALIBRATION_S = 10.0
+QUIET_CHECK_S = 1.0
+
 
 def examine_host(book: Book) -> dict[str, Any]:
-    """Return and store the host's facts, ceilings and the load generator's calibration."""
+    """Return and store the host's facts, ceilings and the load generator's calibration.
+
+    ``ceilings.others_cpu_share`` is the share of the machine that other programs used just before
+    and after, whichever is more: a ceiling that was measured beside others is too low, and nothing
+    may be called impossible by it.
+    """
     return dict(book.once("host.json", _measure))
 
 
@@ -19,14 +30,18 @@ def _measure() -> dict[str, Any]:
     progress = Progress("reading the host", 3)
     facts = host_facts()
     progress.update(done=1, label="measuring ceilings")
+    before = busy_share()
     ceilings = measure_ceilings()
+    others = max(before, busy_share())
     progress.update(done=2, label="calibrating the load generator")
-    calibration = _calibration()
+    calibration = calibrate(seconds=CALIBRATION_S)
     progress.update(done=3, label="host examined")
-    return facts | {"ceilings": ceilings, "calibration": calibration}
+    return facts | {
+        "ceilings": ceilings | {"others_cpu_share": others},
+        "calibration": dict(calibration),
+    }
 
 
-def _calibration() -> dict[str, Any]:
-    from enginebook.load.calibration import calibrate  # noqa: PLC0415 (starts a server of its own)
-
-    return dict(calibrate(seconds=10))
+def busy_share() -> float:
+    """Return the share of all cores in use over the next second, while this process sleeps."""
+    return psutil.cpu_percent(QUIET_CHECK_S) / 100

@@ -6,14 +6,16 @@ import contextlib
 import shutil
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
+
+import polars as pl
 
 from enginebook.engines.registry import adapter
 from enginebook.errors import EnginebookError, EngineError
+from enginebook.lifecycle.models import prepare_model
 from enginebook.lifecycle.server import Server, serve
-from enginebook.load import Target, Workload, run_load
-from enginebook.load.samples import Sampler
+from enginebook.load import Sampler, Target, Workload, read_records, run_load
+from enginebook.metrics import cell_metrics, summarise
 from enginebook.metrics.gate import gate
 from enginebook.pipeline.book import Book
 from enginebook.pipeline.progress import Progress
@@ -23,6 +25,18 @@ from enginebook.study import Cell
 
 SCHEMA = 1
 MOST_STARTS = 3
+SHOWN = {
+    "tokens/s": "output_tokens_per_s",
+    "TTFT p50 (ms)": "ttft_p50_ms",
+    "TPOT p50 (ms)": "tpot_p50_ms",
+}
+TABLE_SCHEMA: dict[str, Any] = {
+    "cell": pl.String,
+    "status": pl.String,
+    **dict.fromkeys(SHOWN, pl.Float64),
+    "gate": pl.Boolean,
+    "flags": pl.List(pl.String),
+}
 
 
 def load_engine(book: Book) -> dict[str, Any]:
@@ -117,7 +131,7 @@ def _measure_cell(book: Book, cell: Cell, server: Server, progress: Progress) ->
     work.mkdir(parents=True)
     label = cell.label
     try:
-        target, load = target_of(book, server), workload_of(cell)
+        target, load = target_of(book, server, cell), workload_of(cell)
         started = time.time()
         with Sampler(
             work, server_pids=server.processes, metrics_url=_metrics_url(book, server)
@@ -153,13 +167,14 @@ def _measure_cell(book: Book, cell: Cell, server: Server, progress: Progress) ->
         shutil.rmtree(work, ignore_errors=True)
 
 
-def target_of(book: Book, server: Server) -> Target:
+def target_of(book: Book, server: Server, cell: Cell) -> Target:
     """Return a running server as the load generator's target, with fields that force lengths."""
-    fields = adapter(book.recipe.engine).sampling_fields()
+    fields = adapter(book.recipe.engine).sampling_fields(cell.output_tokens)
+    model = prepare_model(book.study.model, book.recipe.model_format)
     return Target(
         base_url=server.base_url,
         model=server.model_id,
-        tokenizer=server.model.tokenizer_dir,
+        tokenizer=model.tokenizer_dir,
         extra_body=fields,
     )
 
@@ -198,7 +213,26 @@ def _store_failure(book: Book, cell: Cell, reason: str) -> None:
     write_json(folder / "cell.json", _cell_facts(book, cell) | failed)
 
 
-def cells_of(book: Book) -> list[dict[str, Any]]:
-    """Return the facts of the notebook's cells that are measured, in order."""
-    folders: list[Path] = [book.cell_folder(c, book.engine) for c in book.cells()]
-    return [read_json(f / "cell.json") | {"folder": str(f)} for f in folders if f.is_dir()]
+def cells_table(book: Book) -> pl.DataFrame:
+    """Return the notebook's cells with their main figures, computed from the raw records.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``cell``, ``status``, ``tokens/s``, ``TTFT p50 (ms)``, ``TPOT p50 (ms)``, ``gate`` and
+        ``flags``; figures are null where a cell failed or was not measured.
+    """
+    return pl.DataFrame([_table_row(book, cell) for cell in book.cells()], schema=TABLE_SCHEMA)
+
+
+def _table_row(book: Book, cell: Cell) -> dict[str, Any]:
+    folder = book.cell_folder(cell, book.engine)
+    row: dict[str, Any] = dict.fromkeys(TABLE_SCHEMA) | {"cell": cell.label}
+    if not (folder / "cell.json").is_file():
+        return row | {"status": "not measured"}
+    facts = read_json(folder / "cell.json")
+    row |= {"status": facts["status"], "gate": facts["gate_ok"], "flags": facts["flags"]}
+    if facts["status"] != "ok":
+        return row
+    metrics = cell_metrics(summarise(read_records(folder)))
+    return row | {title: metrics[name][0] for title, name in SHOWN.items()}

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from enginebook.pipeline.book import Book
-from enginebook.report import findings as wording
-from enginebook.report.data import StudyData
+from enginebook.pipeline.steps.compare import lifecycle_frames
+from enginebook.report import StudyData, findings, schema
 from enginebook.store import write_json
 
 
 def study_data(book: Book) -> StudyData:
-    """Return what this study has measured so far."""
-    return StudyData.of(book)
+    """Return what this study has measured so far; before the comparison only what was launched."""
+    frames = {n: schema.conform(n, f, n) for n, f in lifecycle_frames(book).items()}
+    return replace(
+        StudyData.of(book),
+        installs=frames["installs"],
+        launches=frames["launches"],
+        memory=frames["memory"],
+    )
 
 
 def store_findings(book: Book, data: StudyData) -> list[str]:
     """Return the study's findings in three sentences, and store them for `enginebook run`."""
-    sentences = list(wording.findings(data, data.language))
+    sentences = list(findings(data, data.language))
     write_json(book.folder / "findings.json", {"findings": sentences})
     return sentences

@@ -1,0 +1,96 @@
+"""What physics allows on this host, beside every measured cell."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from enginebook.engines.recipes import recipe_for
+from enginebook.errors import InputError
+from enginebook.physics import Hardware, ModelShape, Precision, audit_cells, precision_named
+from enginebook.pipeline.book import Book
+from enginebook.store import read_json
+
+MOST_OTHERS_CPU_SHARE = 0.08
+LIMIT_KEYS = ("scenario", "concurrency", "input_tokens", "output_tokens", "metric")
+PRECISION_OF_DTYPE = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "half": "fp16"}
+
+
+@dataclass(frozen=True)
+class Audited:
+    """The audit of all cells, the limits behind it, and why there is none where there is none."""
+
+    audit: pl.DataFrame
+    limits: pl.DataFrame
+    reason: str = ""
+
+
+def audit_study(book: Book, cells: pl.DataFrame) -> Audited:
+    """Hold every measured cell against the roofline of the study's host.
+
+    Parameters
+    ----------
+    cells
+        The `cells` frame of the contract in docs/method.md.
+
+    Returns
+    -------
+    Audited
+        Empty frames and a reason where the host was not examined or the model's shape is unknown.
+    """
+    host = book.result(book.plan.stage("host"), "host.json")
+    if host is None:
+        return _nothing("the host's ceilings were not measured: run 00_host")
+    others = host["ceilings"]["others_cpu_share"]
+    if not host.get("gpus") and others > MOST_OTHERS_CPU_SHARE:
+        return _nothing(
+            f"others used {others:.0%} of the CPU while the ceilings were measured, so that these "
+            "are too low to call anything impossible; run 00_host again on a quiet machine"
+        )
+    try:
+        hardware = Hardware.from_host(host)
+        shape = _shape(book)
+        precisions = {e.name: _precision(book, e.name) for e in book.study.engines}
+    except InputError as error:
+        return _nothing(error.message)
+    audit = audit_cells(cells, shape, hardware, precisions)
+    return Audited(audit, _limits(audit, hardware))
+
+
+def _nothing(reason: str) -> Audited:
+    return Audited(pl.DataFrame(), pl.DataFrame(), reason)
+
+
+def _shape(book: Book) -> ModelShape:
+    for value in book.results("install", "install.json").values():
+        config = book.outputs / value["model"]["tokenizer_dir"] / "config.json"
+        if config.is_file():
+            return ModelShape.from_hf(read_json(config))
+    raise InputError("no engine of this study is installed: run 10_install")
+
+
+def _precision(book: Book, engine: str) -> Precision:
+    """Return the precision an engine serves in: its dtype option, else that of its model file."""
+    recipe = recipe_for(book.study.engine(engine))
+    dtype = str(recipe.options.get("dtype") or "float32")
+    return precision_named(PRECISION_OF_DTYPE.get(dtype, dtype))
+
+
+def _limits(audit: pl.DataFrame, hardware: Hardware) -> pl.DataFrame:
+    """Return each cell's limit over engines, widened by what the ceilings' own spread leaves open.
+
+    A rate's limit is a ceiling, a time's limit a floor; the widening goes away from the observed.
+    """
+    rate = pl.col("metric").str.ends_with("_per_s")
+    slack = hardware.slack
+    return (
+        audit.group_by(*LIMIT_KEYS, maintain_order=True)
+        .agg(pl.col("limit").min().alias("least"), pl.col("limit").max().alias("most"))
+        .with_columns(
+            low=pl.when(rate).then(pl.col("least")).otherwise(pl.col("least") / (1 + slack)),
+            high=pl.when(rate).then(pl.col("most") * (1 + slack)).otherwise(pl.col("most")),
+            source=pl.lit(hardware.name),
+        )
+        .drop("least", "most")
+    )
