@@ -68,6 +68,14 @@ class _Rules:
 
 
 @dataclass(frozen=True)
+class _Side:
+    """One engine's values in a cell by block, and the blocks that failed the gate."""
+
+    values: dict[int, float]
+    failed: list[int]
+
+
+@dataclass(frozen=True)
 class _Row:
     """One comparison before and after its verdict."""
 
@@ -118,35 +126,48 @@ def comparisons(
         other metrics are exploratory and uncorrected.
     """
     frame = checked_cells(cells)
-    frame = frame.filter(pl.col("metric").map_elements(better, pl.Int64) != 0)
+    frame = frame.filter(pl.col("metric").is_in([m for m in frame["metric"].unique() if better(m)]))
     if metrics is not None:
         frame = frame.filter(pl.col("metric").is_in(list(metrics)))
     rules = _Rules(margin, noise_floor, frozenset(simulated_engines))
-    rows = [
-        _compare(dict(zip(KEYS, key, strict=True)), group, names, rules)
-        for key, group in frame.group_by(KEYS, maintain_order=True)
-        for names in combinations(group["engine"].unique(maintain_order=True).to_list(), 2)
-    ]
+    rows: list[_Row] = []
+    for key, group in frame.group_by(KEYS, maintain_order=True):
+        sides = _sides(group)
+        named = dict(zip(KEYS, key, strict=True))
+        rows += [_compare(named, sides, names, rules) for names in combinations(sides, 2)]
     return pl.DataFrame([_record(r) for r in _adjusted(rows, primary)], schema=COMPARISON_SCHEMA)
 
 
+def _sides(group: pl.DataFrame) -> dict[str, _Side]:
+    """Return the blocks of each engine in one cell, engines in the order they come in."""
+    out: dict[str, _Side] = {}
+    columns = group.select("engine", "block", "value", "gate_ok")
+    for engine, block, value, gate_ok in columns.iter_rows():
+        side = out.setdefault(engine, _Side({}, []))
+        if value is not None:
+            side.values[block] = value
+        if not gate_ok:
+            side.failed.append(block)
+    return out
+
+
 def _compare(
-    key: Mapping[str, Any], group: pl.DataFrame, names: tuple[str, str], rules: _Rules
+    key: Mapping[str, Any], sides: Mapping[str, _Side], names: tuple[str, str], rules: _Rules
 ) -> _Row:
-    a, b = (group.filter(pl.col("engine") == n) for n in names)
-    both = a.join(b, on="block", suffix="_b").drop_nulls(["value", "value_b"])
-    positive = both.filter((pl.col("value") > 0) & (pl.col("value_b") > 0))
-    values = positive["value"].to_numpy(), positive["value_b"].to_numpy()
+    a, b = (sides[name] for name in names)
+    common = [block for block in a.values if block in b.values]
+    kept = [block for block in common if a.values[block] > 0 and b.values[block] > 0]
+    values = [a.values[block] for block in kept], [b.values[block] for block in kept]
     refusal = (
         _mixed(names, rules.simulated)
-        or _gate_failure(names, (a, b))
-        or ("a value of 0 has no ratio" if len(positive) < len(both) else "")
-        or ("" if len(both) else "no block holds a value for both engines")
+        or _gate_failure({name: sides[name] for name in names})
+        or ("a value of 0 has no ratio" if len(kept) < len(common) else "")
+        or ("" if common else "no block holds a value for both engines")
     )
     row = _Row(
         key=key,
         engines=names,
-        pairs=pairs_of(*values) if len(positive) else None,
+        pairs=pairs_of(*values) if kept else None,
         interval=paired_ratio(*values),
         margin=max(rules.margin, rules.floor_of(key["metric"])),
         refusal=refusal,
@@ -164,12 +185,11 @@ def _mixed(names: Sequence[str], simulated: frozenset[str]) -> str:
     return f"{mixed[0]} is simulated: it is never ranked against a real engine"
 
 
-def _gate_failure(names: Sequence[str], sides: Sequence[pl.DataFrame]) -> str:
+def _gate_failure(sides: Mapping[str, _Side]) -> str:
     """Return where the equal-work gate failed, or an empty text."""
-    for name, side in zip(names, sides, strict=True):
-        failed = side.filter(~pl.col("gate_ok"))["block"].to_list()
-        if failed:
-            blocks = ", ".join(str(v) for v in failed)
+    for name, side in sides.items():
+        if side.failed:
+            blocks = ", ".join(str(block) for block in side.failed)
             return f"the equal-work gate failed for {name} in block {blocks}"
     return ""
 

@@ -55,8 +55,12 @@ def test_intervals_of_points_and_ratios_cover_95_percent(blocks):
 def test_an_engine_against_itself_rarely_wins(blocks):
     a, b = log_values(np.random.default_rng(10 + blocks), STUDIES, blocks, effect=0.0)
     cells = cells_frame({"a": a, "a again": b})
-    assert share(comparisons(cells, margin=1e-9, primary=()), "faster", "slower") <= 0.06
-    assert share(comparisons(cells, primary=()), "faster", "slower") <= 0.02
+    found = comparisons(cells, primary=())
+    assert share(found, "faster", "slower") <= 0.02
+    # Without any margin: an interval that leaves 1 out is the naming of a winner.
+    assert (
+        1 - found.select((pl.col("low") <= 1) & (pl.col("high") >= 1)).to_series().mean()
+    ) <= 0.06
 
 
 def test_a_difference_as_large_as_the_margin_wins_in_5_percent_at_most():
@@ -103,11 +107,11 @@ def test_equal_engines_tie_with_the_planned_blocks():
 def test_holm_keeps_a_whole_table_below_5_percent():
     rng = np.random.default_rng(40)
     false = 0
-    for _ in range(200):  # tables of 20 cells whose truth is the margin itself
+    for _ in range(150):  # tables of 20 cells whose truth is the margin itself
         a, b = log_values(rng, 20, 5, effect=0.03)
         found = comparisons(cells_frame({"a": a, "b": b}), margin=0.03)
         false += share(found, "faster", "slower") > 0
-    assert false / 200 <= 0.08
+    assert false / 150 <= 0.08
     uncorrected = comparisons(cells_frame({"a": a, "b": b}), margin=0.03, primary=())
     assert uncorrected["p_holm"].null_count() == 20
 
