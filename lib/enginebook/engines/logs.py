@@ -16,10 +16,14 @@ UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "GB(2^30)": 2**30}
 
 @dataclass(frozen=True)
 class Mark:
-    """A log line that ends a phase; phases follow one another, the first begins at 0 s."""
+    """A log line that ends a phase; phases follow one another, the first begins at 0 s.
+
+    ``last`` takes the last line that matches, not the first, for steps that come several times.
+    """
 
     phase: PhaseName
     pattern: str
+    last: bool = False
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,7 @@ def phases_from_marks(log: Sequence[tuple[float, str]], marks: Sequence[Mark]) -
     phases: list[Phase] = []
     begin, position = 0.0, 0
     for mark in marks:
-        found = _first_match(log, mark.pattern, position)
+        found = _match(log, mark, position)
         if found is not None:
             end = log[found][0]
             phases.append(Phase(mark.phase, begin, end, "log"))
@@ -49,9 +53,12 @@ def phases_from_marks(log: Sequence[tuple[float, str]], marks: Sequence[Mark]) -
     return phases
 
 
-def _first_match(log: Sequence[tuple[float, str]], pattern: str, start: int) -> int | None:
-    compiled = re.compile(pattern)
-    return next((i for i in range(start, len(log)) if compiled.search(log[i][1])), None)
+def _match(log: Sequence[tuple[float, str]], mark: Mark, start: int) -> int | None:
+    places = range(start, len(log))
+    pattern = re.compile(mark.pattern)
+    return next(
+        (i for i in (reversed(places) if mark.last else places) if pattern.search(log[i][1])), None
+    )
 
 
 def memory_from_lines(log: Sequence[str], lines: Sequence[MemoryLine]) -> list[MemoryPart]:

@@ -18,7 +18,7 @@ MARKS = (
     Mark("imports", r"Load weight begin"),
     Mark("weights", r"Load weight end"),
     Mark("cache", r"Memory pool end"),
-    Mark("compile", r"Capture .*graph end|Engine startup timings"),
+    Mark("compile", r"Capture .*graph end", last=True),
 )
 # SGLang prints "GB" for bytes divided by 2^30.
 MEMORY = (

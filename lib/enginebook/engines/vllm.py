@@ -21,7 +21,8 @@ MARKS = (
     Mark("weights", r"Model loading took|Loading weights took"),
     Mark("compile", r"torch\.compile took"),
     Mark("cache", r"KV cache size: "),
-    Mark("compile", r"Graph capturing finished|init engine \("),
+    Mark("compile", r"Graph capturing finished"),
+    Mark("cache", r"init engine \("),
 )
 _ACTUAL = r"Actual usage is [\d.]+ GiB for [^,]+, "
 MEMORY = (
