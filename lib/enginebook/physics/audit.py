@@ -118,7 +118,10 @@ def _audit(
     }
 
 
-def _in_unit(cell: Mapping[str, Any], limit_s: float) -> float:
+def _in_unit(cell: Mapping[str, Any], limit_s: float) -> float | None:
+    """Return the limit in the metric's unit; None where no ceiling limits it."""
+    if limit_s == 0:
+        return None
     return limit_s * 1e3 if cell["metric"].endswith("_ms") else 1 / limit_s
 
 
@@ -130,13 +133,15 @@ def _rate_limit(
     cached = min(done.cached_tokens.get(cell["scenario"], 0), inputs)
     step = done.tokens_per_step.get(cell["engine"], 1.0)
     limit = served_rate_limit(shape, place, batch, inputs - cached, outputs) * step
-    expected = decode_bound(shape, place, batch, inputs + outputs / 2, "expected")
+    context = (outputs - 1) / outputs * (inputs + outputs / 2)
+    expected = decode_bound(shape, place, batch, context, "expected")
     prompt_flops = shape.prefill_flops(inputs - cached, cached) / outputs
+    decoded = (outputs - 1) / outputs  # the first token comes with the prompt
     token = Bound(
         expected.memory_s / batch / step,
         expected.compute_s / batch,
         expected.read_bytes / batch / step,
-        expected.flops / batch + prompt_flops,
+        decoded * expected.flops / batch + prompt_flops,
     )
     return 1 / limit, 1 / cell["value"], token
 

@@ -137,14 +137,17 @@ def served_rate_limit(
 ) -> float:
     """Return the output tokens/s that no engine can exceed with `batch` requests in flight.
 
-    Prompts are computed (no prefix is shared) and every output token needs a step of its own.
-    Prompts may ride along in decode steps, so their weight reading is free, their FLOPs are not.
+    Prompts are computed (no prefix is shared) and every output token needs a step of its own; the
+    first one is the prompt's, which reads no cache. Prompts may ride along in decode steps, so
+    their weight reading is free, their FLOPs are not. Infinite where no ceiling is known.
     """
-    step = decode_bound(shape, place, batch, input_tokens + output_tokens / 2)
+    decoded = (output_tokens - 1) / output_tokens
+    step = decode_bound(shape, place, batch, decoded * (input_tokens + output_tokens / 2))
     rate = place.rate
     prompt_s = shape.prefill_flops(input_tokens) / rate if rate else 0.0
-    compute_s = step.compute_s / batch + prompt_s / output_tokens
-    return 1 / max(step.memory_s / batch, compute_s)
+    compute_s = decoded * step.compute_s / batch + prompt_s / output_tokens
+    slower = max(step.memory_s / batch, compute_s)
+    return 1 / slower if slower > 0 else math.inf
 
 
 def serial_rate_limit(
