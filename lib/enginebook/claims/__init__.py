@@ -1,10 +1,27 @@
-"""Published claims, and the judge that holds them against physics and measurements.
+"""Published claims, their judge, and the decision guide; pure functions over frames.
 
 >>> from enginebook.claims import load_register, judge
 """
 
+from enginebook.claims.guide import Workload, rank
 from enginebook.claims.judge import judge
 from enginebook.claims.model import Claim, Register, Setting
 from enginebook.claims.register import load_register, read_claims
+from enginebook.claims.tables import explain_register, figures_under_hypotheses, quoted_figures
+from enginebook.claims.tree import decision_rules, feature_table
 
-__all__ = ["Claim", "Register", "Setting", "judge", "load_register", "read_claims"]
+__all__ = [
+    "Claim",
+    "Register",
+    "Setting",
+    "Workload",
+    "decision_rules",
+    "explain_register",
+    "feature_table",
+    "figures_under_hypotheses",
+    "judge",
+    "load_register",
+    "quoted_figures",
+    "rank",
+    "read_claims",
+]

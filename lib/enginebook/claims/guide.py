@@ -1,0 +1,215 @@
+"""The decision guide: which engine for a workload, at what cost, and how sure that is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import polars as pl
+
+from enginebook.claims.capacity import BlockCapacities, measured_capacities
+from enginebook.errors import InputError
+from enginebook.stats import Interval, Verdict, geometric_interval, judge_pairs, pairs_of
+from enginebook.stats.pairs import paired_ratio
+
+RANK_SCHEMA: Final = {
+    "engine": pl.String, "rank": pl.Int64, "verdict": pl.String, "reason": pl.String,
+    "requests_per_s": pl.Float64, "low": pl.Float64, "high": pl.Float64, "n_blocks": pl.Int64,
+    "usd_per_million_tokens": pl.Float64, "usd_low": pl.Float64, "usd_high": pl.Float64,
+    "replicas": pl.Int64, "replicas_low": pl.Int64, "replicas_high": pl.Int64,
+    "usd_per_hour": pl.Float64, "within_budget": pl.Boolean,
+    "regret": pl.Float64, "regret_low": pl.Float64, "regret_high": pl.Float64,
+    "blocks_needed": pl.Int64, "scenario": pl.String,
+    "measured_input_tokens": pl.Int64, "measured_output_tokens": pl.Int64,
+}  # fmt: skip
+Prices = float | Mapping[str, float] | None
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What a user wants to serve.
+
+    Attributes
+    ----------
+    requests_per_s
+        The load to be carried by all replicas together; None: capacity and cost only.
+    ttft_limit_ms, tpot_limit_ms
+        Held at p95 (TTFT) and at the median (time per output token); None: no limit.
+    shared_prefix, json
+        Whether prompts share a prefix, and whether answers follow a schema; the guide then reads
+        only scenarios that measured that.
+    budget_usd_per_hour
+        None: no limit.
+    """
+
+    input_tokens: int
+    output_tokens: int
+    requests_per_s: float | None = None
+    ttft_limit_ms: float | None = None
+    tpot_limit_ms: float | None = None
+    shared_prefix: bool = False
+    json: bool = False
+    budget_usd_per_hour: float | None = None
+
+    def __post_init__(self) -> None:
+        numbers = (
+            self.input_tokens, self.output_tokens, self.requests_per_s, self.ttft_limit_ms,
+            self.tpot_limit_ms, self.budget_usd_per_hour,
+        )  # fmt: skip
+        if any(v is not None and not v > 0 for v in numbers):
+            raise InputError("lengths, rates, limits and budget of a workload must be above 0")
+
+
+@dataclass(frozen=True)
+class _Terms:
+    """What all engines of a ranking are held against."""
+
+    leader: str | None
+    prices: Prices
+    margin: float
+
+    def price_of(self, engine: str) -> float | None:
+        """Return US dollars per hour of one replica; None when not given."""
+        return self.prices.get(engine) if isinstance(self.prices, Mapping) else self.prices
+
+
+def rank(
+    workload: Workload,
+    frames: Mapping[str, pl.DataFrame],
+    prices: Prices = None,
+    *,
+    margin: float = 0.03,
+) -> pl.DataFrame:
+    """Return the engines of a study, the most capable first.
+
+    Parameters
+    ----------
+    workload
+        What is to be served.
+    frames
+        The study's frames; `cells` is read.
+    prices
+        US dollars per hour of the hardware of one replica, for all engines or by engine.
+    margin
+        Relative difference in capacity that does not matter.
+
+    Returns
+    -------
+    polars.DataFrame
+        `requests_per_s` is what one replica carries within the limits, with a 95 % interval over
+        blocks; cost, replicas and regret follow from it. Verdicts: `best`, `worse`, `tie` and
+        `undecided` (against the leader), `misses the limits`, `no data`.
+    """
+    found = measured_capacities(frames["cells"], workload)
+    ranked = sorted(found, key=lambda e: -(_mean(found[e]) or 0.0))
+    leader = next((e for e in ranked if found[e].values), None)
+    terms = _Terms(leader, prices, margin)
+    rows = [_row(workload, e, found, terms) for e in ranked]
+    return pl.DataFrame(
+        [row | {"rank": i + 1} for i, row in enumerate(_leader_named(rows))], schema=RANK_SCHEMA
+    )
+
+
+def _mean(capacities: BlockCapacities) -> float | None:
+    return geometric_interval(list(capacities.values.values())).value if capacities.values else None
+
+
+def _row(
+    workload: Workload, engine: str, found: Mapping[str, BlockCapacities], terms: _Terms
+) -> dict[str, Any]:
+    mine = found[engine]
+    row: dict[str, Any] = dict.fromkeys(RANK_SCHEMA) | {
+        "engine": engine,
+        "n_blocks": len(mine.values),
+        "scenario": mine.scenario,
+        "measured_input_tokens": mine.input_tokens,
+        "measured_output_tokens": mine.output_tokens,
+    }
+    if not mine.values or terms.leader is None:
+        return row | {"verdict": mine.word, "reason": mine.reason}
+    capacity = geometric_interval(list(mine.values.values()))
+    row |= {"requests_per_s": capacity.value, "low": capacity.low, "high": capacity.high}
+    price = terms.price_of(engine)
+    row |= _cost(capacity, mine.output_tokens or workload.output_tokens, price)
+    row |= _fleet(capacity, workload, price)
+    if engine == terms.leader:
+        return row | {"verdict": "best", "reason": mine.reason, "regret": 0.0}
+    return row | _against(mine, found[terms.leader], terms.margin)
+
+
+def _cost(capacity: Interval, output_tokens: int, price: float | None) -> dict[str, Any]:
+    """Return US dollars per million output tokens at full load; the limits change places."""
+
+    def usd(requests_per_s: float | None) -> float | None:
+        if price is None or requests_per_s is None:
+            return None
+        return price / (requests_per_s * output_tokens * 3600) * 1e6
+
+    return {
+        "usd_per_million_tokens": usd(capacity.value),
+        "usd_low": usd(capacity.high),
+        "usd_high": usd(capacity.low),
+    }
+
+
+def _fleet(capacity: Interval, workload: Workload, price: float | None) -> dict[str, Any]:
+    """Return how many replicas carry the load; the upper figure is the one to provision."""
+    load = workload.requests_per_s
+    if load is None:
+        return {}
+    count = [
+        None if rate is None else math.ceil(load / rate)
+        for rate in (capacity.value, capacity.high, capacity.low)
+    ]
+    hourly = None if price is None or count[0] is None else price * count[0]
+    budget = workload.budget_usd_per_hour
+    within = None if hourly is None or budget is None else hourly <= budget
+    return {
+        "replicas": count[0],
+        "replicas_low": count[1],
+        "replicas_high": count[2],
+        "usd_per_hour": hourly,
+        "within_budget": within,
+    }
+
+
+def _against(mine: BlockCapacities, best: BlockCapacities, margin: float) -> dict[str, Any]:
+    """Return verdict and regret against the leader, over the blocks that both have."""
+    note = f"; {mine.reason}" if mine.reason else ""
+    blocks = [b for b in mine.values if b in best.values]
+    if not blocks:
+        return {"verdict": "undecided", "reason": f"no block in common with the leader{note}"}
+    a, b = [mine.values[k] for k in blocks], [best.values[k] for k in blocks]
+    judged: Verdict = judge_pairs(pairs_of(a, b), margin)
+    ratio = paired_ratio(a, b)
+    word = {"slower": "worse", "faster": "undecided"}.get(judged.word, judged.word)
+    regret = [None if v is None else 1 - v for v in (ratio.value, ratio.high, ratio.low)]
+    return {
+        "verdict": word,
+        "reason": f"{judged.reason}{note}",
+        "regret": regret[0],
+        "regret_low": regret[1],
+        "regret_high": regret[2],
+        "blocks_needed": judged.blocks_needed,
+    }
+
+
+def _leader_named(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Call the leader best only where every rival is known to be worse."""
+    rivals = [r for r in rows if r["verdict"] in {"tie", "undecided"}]
+    if not rivals:
+        return rows
+    names = ", ".join(r["engine"] for r in rivals)
+    open_ones = [r for r in rivals if r["verdict"] == "undecided"]
+    word = "undecided" if open_ones else "tie"
+    needed = max((r["blocks_needed"] or 0 for r in open_ones), default=0)
+    text = f"leads, but {names} may be as good" if open_ones else f"as good as {names}"
+    text += f"; about {needed} blocks would decide" if needed else ""
+    return [
+        r | {"verdict": word, "reason": "; ".join(t for t in (text, r["reason"]) if t)}
+        if r["verdict"] == "best"
+        else r
+        for r in rows
+    ]

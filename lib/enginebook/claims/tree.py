@@ -1,0 +1,91 @@
+"""A decision tree's rules, derived anew: which engine measured best for the workload of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any, Final
+
+import polars as pl
+import yaml
+
+from enginebook.claims.conditions import Conditions, conditions_of
+from enginebook.claims.judge import judge
+from enginebook.claims.model import Claim, Register
+from enginebook.claims.selection import OTHERS, Selection, select
+
+TREE_SCHEMA: Final[dict[str, Any]] = {
+    "claim_id": pl.String, "rule": pl.String, "advised": pl.String, "best_here": pl.String,
+    "regret": pl.String, "low": pl.Float64, "high": pl.Float64, "n": pl.Int64,
+    "verdict": pl.String, "reason": pl.String,
+}  # fmt: skip
+FEATURE_SCHEMA: Final[dict[str, Any]] = {
+    "engine": pl.String, "feature": pl.String, "value": pl.String, "sources": pl.List(pl.String),
+    "as_of": pl.String,
+}  # fmt: skip
+
+
+def decision_rules(
+    register: Register,
+    cells: pl.DataFrame | None = None,
+    *,
+    host: Mapping[str, Any] | None = None,
+    manifest: Mapping[str, Any] | None = None,
+) -> pl.DataFrame:
+    """Return the register's advice (its REGRET claims) beside what this run shows.
+
+    `best_here` is the engine with the best mean over the blocks of the rule's workload; whether the
+    advice holds is the verdict's matter. A rule whose engine was not measured stays untested: a
+    missing engine is no loser.
+    """
+    advice = register.model_copy(
+        update={"claims": tuple(c for c in register.claims if c.test.rule == "REGRET")}
+    )
+    judged = judge(advice, cells=cells, host=host, manifest=manifest)
+    conditions = conditions_of(host, manifest)
+    rows = []
+    for claim, row in zip(advice.claims, judged.iter_rows(named=True), strict=True):
+        kept = {k: row[k] for k in ("claim_id", "low", "high", "n", "verdict", "reason")}
+        rows.append(
+            kept
+            | {
+                "rule": claim.statement,
+                "advised": claim.test.engines[0],
+                "best_here": _best(claim, cells, conditions),
+                "regret": row["measured"],
+            }
+        )
+    return pl.DataFrame(rows, schema=TREE_SCHEMA)
+
+
+def _best(claim: Claim, cells: pl.DataFrame | None, conditions: Conditions) -> str | None:
+    """Return the family that leads all others in the rule's workload, None with fewer than two."""
+    if cells is None or claim.test.metric is None:
+        return None
+    selection: Selection = select(cells, claim.test, conditions)
+    for family in selection.families:
+        rivals = selection.rivals(OTHERS, than=family)
+        gains = [p.mean for r in rivals for p in selection.pairs(family, r).values()]
+        if gains and len(gains) == len(rivals) and min(gains) >= 0:
+            return family
+    return None
+
+
+@cache
+def feature_table() -> pl.DataFrame:
+    """Return what engines need and offer, with sources (keys of sources.yaml) and date."""
+    text = files("enginebook.claims").joinpath("data/features.yaml").read_text(encoding="utf-8")
+    data = yaml.safe_load(text)
+    rows = [
+        {
+            "engine": engine,
+            "feature": feature,
+            "value": entry["value"],
+            "sources": entry.get("sources", []),
+            "as_of": str(entry.get("as_of", data["as_of"])),
+        }
+        for feature, by_engine in data["features"].items()
+        for engine, entry in by_engine.items()
+    ]
+    return pl.DataFrame(rows, schema=FEATURE_SCHEMA)
