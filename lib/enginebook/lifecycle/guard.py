@@ -10,7 +10,7 @@ engine. Both are child subreapers, so that daemons (setsid, double forks) stay b
 - Both are killed at once: the kernel kills the engine's first process, and the lease file lets
   the next start find what is left.
 
-The engine's settings come as one JSON line on stdin (see :class:`Order`), its environment is the
+The engine's settings come as one JSON line on stdin (see order.py), its environment is the
 guard's own. Standard library only, no package imports beyond this folder's small ones.
 """
 
@@ -30,6 +30,7 @@ from typing import Any, NoReturn
 
 from enginebook.lifecycle import proctree
 from enginebook.lifecycle.logpump import LogPump
+from enginebook.lifecycle.order import NOT_STARTED, Order
 from enginebook.lifecycle.owners import Owners
 
 PR_SET_PDEATHSIG = 1
@@ -40,7 +41,6 @@ CLEANUP_TIMEOUT_S = 30.0
 REST_GRACE_S = 1.0  # of the grace, what workers get that the engine did not end itself
 OWNER_CHECK_S = 1.0
 CENSUS_MAX_S = 60.0
-NOT_STARTED = 127
 
 
 def _prctl(option: int, value: int) -> None:
@@ -53,54 +53,6 @@ def write_json_file(path: Path, value: Any) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.write_text(json.dumps(value), encoding="utf-8")
     temporary.replace(path)
-
-
-class Order:
-    """What the owner asks for.
-
-    Attributes
-    ----------
-    argv, directory, log, status, lease
-        Command line, working folder, log file, status file, lease file ("" for none).
-    owner, owner_identity
-        The pid that must live, and its start time.
-    grace_s, orphan_grace_s
-        Seconds between TERM and KILL, when stopped in order and when the owner is gone.
-    keep_warm_s
-        Seconds for which the engine outlives its last owner.
-    socket
-        Unix socket by which others attach; "" for none.
-    cleanup
-        Command to run when all is ended, such as the removal of a container.
-    about
-        JSON that is copied to the lease: port, engine, model ...
-    """
-
-    def __init__(self, given: dict[str, Any]) -> None:
-        self.argv: list[str] = given["argv"]
-        self.directory = Path(given["directory"])
-        self.log = Path(given["log"])
-        self.status = Path(given["status"])
-        self.lease = Path(given["lease"]) if given.get("lease") else None
-        self.owner: int = given["owner"]
-        self.owner_identity: str = given["owner_identity"]
-        self.grace_s: float = given["grace_s"]
-        self.orphan_grace_s: float = given["orphan_grace_s"]
-        self.keep_warm_s: float = given.get("keep_warm_s", 0.0)
-        self.socket = Path(given["socket"]) if given.get("socket") else None
-        self.cleanup: list[str] = given.get("cleanup", [])
-        self.about: dict[str, Any] = given.get("about", {})
-
-    @classmethod
-    def from_stdin(cls) -> Order:
-        """Read the first line of stdin, and not a byte more."""
-        line = b""
-        while not line.endswith(b"\n"):
-            byte = os.read(0, 1)
-            if not byte:
-                sys.exit(NOT_STARTED)
-            line += byte
-        return cls(json.loads(line))
 
 
 def exec_engine(order: Order, output: int, trouble: int, parent: int) -> NoReturn:

@@ -56,11 +56,8 @@ def _outer_pip(base: Path) -> list[str] | None:
     return [str(base), "-m", "pip"] if asked.returncode == 0 else None
 
 
-@dataclass(frozen=True)
-class Offline:
-    """A folder of wheels that replaces every index."""
-
-    wheels: Path
+def _sources(wheels: Path | None) -> list[str]:
+    return ["--no-index", "--find-links", str(wheels)] if wheels is not None else []
 
 
 class Installer(Protocol):
@@ -96,7 +93,7 @@ class Pip:
 
     directory: Path
     base: Path
-    offline: Offline | None = None
+    wheels: Path | None = None
     name: Literal["uv", "pip"] = "pip"
 
     @property
@@ -126,12 +123,7 @@ class Pip:
     def sync(self, lock: Path) -> list[str]:
         """Return the command that installs a hashed lock and nothing beside it."""
         checked = ["--require-hashes", "--no-deps", "--no-input", "--progress-bar", "off"]
-        return [*self._pip(), "install", *checked, *self._sources(), "-r", str(lock)]
-
-    def _sources(self) -> list[str]:
-        if self.offline is None:
-            return []
-        return ["--no-index", "--find-links", str(self.offline.wheels)]
+        return [*self._pip(), "install", *checked, *_sources(self.wheels), "-r", str(lock)]
 
     def torch_from_pytorch_index(self, version: str, variant: str) -> list[str]:
         """Return the command that installs from PyTorch's own index."""
@@ -151,7 +143,7 @@ class Uv:
 
     directory: Path
     base: Path
-    offline: Offline | None = None
+    wheels: Path | None = None
     name: Literal["uv", "pip"] = "uv"
 
     @cached_property
@@ -182,9 +174,8 @@ class Uv:
 
     def sync(self, lock: Path) -> list[str]:
         """Return the command that installs a hashed lock and nothing beside it."""
-        offline = self.offline
-        sources = ["--no-index", "--find-links", str(offline.wheels)] if offline else []
-        return [*self._install(), "--require-hashes", "--no-deps", *sources, "-r", str(lock)]
+        checked = ["--require-hashes", "--no-deps", *_sources(self.wheels)]
+        return [*self._install(), *checked, "-r", str(lock)]
 
     def torch_from_pytorch_index(self, version: str, variant: str) -> list[str]:
         """Return the command that installs from PyTorch's own index."""
@@ -195,6 +186,8 @@ class Uv:
         return [*self._install(), "--extra-index-url", index_url, requirement]
 
 
-def make(name: Literal["uv", "pip"], directory: Path, base: Path) -> Installer:
-    """Return the installer of this name for one environment."""
-    return Uv(directory, base) if name == "uv" else Pip(directory, base)
+def make(
+    name: Literal["uv", "pip"], directory: Path, base: Path, wheels: Path | None = None
+) -> Installer:
+    """Return the installer of this name for one environment; ``wheels`` replaces all indexes."""
+    return Uv(directory, base, wheels) if name == "uv" else Pip(directory, base, wheels)

@@ -60,9 +60,10 @@ class Log:
         *,
         env: Mapping[str, str] | None = None,
         timeout_s: float = 3600.0,
+        shown: str | None = None,
     ) -> int:
-        """Run a command as a step; returns its exit status."""
-        shown = shlex.join(argv)
+        """Run a command as a step, shown as such or in other words; returns its exit status."""
+        shown = shown or shlex.join(argv)
         self.write(f"$ {shown}")
         started = time.monotonic()
         status = self._stream(argv, dict(os.environ if env is None else env), timeout_s)

@@ -14,6 +14,7 @@ from enginebook.engines.registry import adapter
 from enginebook.errors import EngineError
 from enginebook.lifecycle import environ, external, gpu, leases, owned, ports
 from enginebook.lifecycle.environments import install
+from enginebook.lifecycle.fit import require_fit
 from enginebook.lifecycle.installation import Installation
 from enginebook.lifecycle.logpump import read_log
 from enginebook.lifecycle.models import prepare_model
@@ -175,6 +176,8 @@ def _take_over(launch: _Launch) -> Server | None:
 
 def _start(launch: _Launch, port: int) -> Server:
     """Start the engine; where the free port was lost to somebody else, once more on another."""
+    on_gpu = "cuda" in launch.recipe.labels
+    require_fit(launch.model, launch.recipe.options, on_gpu=on_gpu, who=launch.recipe.title)
     for attempt in range(START_ATTEMPTS):
         chosen = port or ports.free_port()
         try:

@@ -1,0 +1,176 @@
+"""Will it fit? Weights, the cache of one full-length request and a least overhead, before starting.
+
+Only what cannot work is refused; a model that fits barely is let through, because engines differ
+in what they need beside weights and cache.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from enginebook import store
+from enginebook.engines.base import ModelFiles
+from enginebook.errors import InputError
+from enginebook.lifecycle import gpu, limits
+from enginebook.physics.shapes import ModelShape
+from enginebook.study import OptionValue
+
+GIB = 1 << 30
+FORCE = "ENGINEBOOK_FORCE_FIT"
+BYTES = {
+    "float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "fp8": 1.0, "int8": 1.0, "auto": 2.0,
+}  # fmt: skip
+FOUR_BIT = ("awq", "gptq", "int4", "fp4", "nvfp4", "mxfp4")
+# What engines took at least beside weights and cache: on an H200 with vLLM 0.26, 1.3 GiB of
+# activations and libraries for 8B and more for larger ones; on CPUs PyTorch's code and buffers.
+GPU_OVERHEAD_BYTES = int(1.3 * GIB)
+CPU_OVERHEAD_BYTES = int(0.2 * GIB)
+
+
+@dataclass(frozen=True)
+class Need:
+    """Bytes that an engine needs on each device at the least, and how they were got."""
+
+    weights: int
+    kv_one_request: int
+    overhead: int
+    kv_tokens: int
+    weights_source: str
+
+    @property
+    def total(self) -> int:
+        """Return all parts together."""
+        return self.weights + self.kv_one_request + self.overhead
+
+    def __str__(self) -> str:
+        return (
+            f"{self.weights / GIB:.1f} GiB of weights ({self.weights_source})"
+            f" + {self.kv_one_request / GIB:.1f} GiB of KV cache for one request of "
+            f"{self.kv_tokens} tokens + {self.overhead / GIB:.1f} GiB at least for the engine"
+            f" = {self.total / GIB:.1f} GiB"
+        )
+
+
+@dataclass(frozen=True)
+class Room:
+    """Bytes that one device offers, in words too."""
+
+    bytes: int
+    what: str
+
+
+def need(model: ModelFiles, options: Mapping[str, OptionValue], *, on_gpu: bool) -> Need | None:
+    """Return what an engine needs on each device; None when the model's shape is not known."""
+    shape = _shape(model)
+    if shape is None:
+        return None
+    devices = int(options.get("tensor_parallel") or 1)  # type: ignore[arg-type]
+    tokens = int(options.get("max_model_len") or 2048)  # type: ignore[arg-type]
+    weights, source = _weights(model, shape, options)
+    kv_bytes = shape.kv_values_per_token * _kv_width(options)
+    return Need(
+        weights=int(weights / devices),
+        kv_one_request=int(tokens * kv_bytes / min(devices, shape.kv_shards)),
+        overhead=GPU_OVERHEAD_BYTES if on_gpu else CPU_OVERHEAD_BYTES,
+        kv_tokens=tokens,
+        weights_source=f"{source}, {devices} devices" if devices > 1 else source,
+    )
+
+
+def _shape(model: ModelFiles) -> ModelShape | None:
+    with suppress(OSError, ValueError, InputError):
+        config: dict[str, Any] = store.read_json(model.tokenizer_dir / "config.json")
+        return ModelShape.from_hf(config)
+    return None
+
+
+def _weights(
+    model: ModelFiles, shape: ModelShape, options: Mapping[str, OptionValue]
+) -> tuple[float, str]:
+    """Return weight bytes: what lies on disk, unless the engine makes other weights of it."""
+    width, said = _weight_width(options)
+    files = _weight_files(model)
+    if files and said is None:
+        return float(sum(p.stat().st_size for p in files)), "size of the files"
+    tables = shape.head_params * (1 if shape.tied else 2)
+    # Embeddings and head stay in 16 bit when the layers are quantised.
+    at_least_16 = max(width, 2.0)
+    size = (shape.params - tables) * width + tables * at_least_16
+    return size, f"{shape.params / 1e9:.1f} G parameters in {said or 'bfloat16'}"
+
+
+def _weight_files(model: ModelFiles) -> list[Path]:
+    if model.dummy:
+        return []
+    if model.format == "gguf":
+        return [model.path] if model.path.is_file() else []
+    return list(model.path.glob("*.safetensors"))
+
+
+def _weight_width(options: Mapping[str, OptionValue]) -> tuple[float, str | None]:
+    quantised = str(options.get("quantization") or "")
+    if any(name in quantised for name in FOUR_BIT):
+        return 0.5, quantised
+    if quantised:
+        return 1.0, quantised
+    dtype = str(options.get("dtype") or "auto")
+    return BYTES.get(dtype, 2.0), None if dtype == "auto" else dtype
+
+
+def _kv_width(options: Mapping[str, OptionValue]) -> float:
+    named = str(options.get("kv_cache_dtype") or options.get("dtype") or "auto")
+    return next((width for name, width in BYTES.items() if named.startswith(name)), 2.0)
+
+
+def room(options: Mapping[str, OptionValue], *, on_gpu: bool) -> Room | None:
+    """Return what the fullest device offers now; None where there is no GPU to ask."""
+    if not on_gpu:
+        limit = limits.memory_limit_bytes()
+        free = psutil.virtual_memory().available
+        return Room(min(free, limit) if limit else free, "of memory that is free")
+    devices = gpu.look().devices
+    if not devices:
+        return None
+    fraction = float(options.get("memory_fraction") or 1.0)  # type: ignore[arg-type]
+    smallest = min(devices, key=lambda d: d.memory_bytes - d.memory_used_bytes)
+    free = smallest.memory_bytes - smallest.memory_used_bytes
+    allowed = int(smallest.memory_bytes * fraction)
+    what = f"that {smallest.name} offers ({smallest.memory_bytes / GIB:.1f} GiB in all"
+    if smallest.memory_used_bytes > GIB:
+        what += f", {smallest.memory_used_bytes / GIB:.1f} GiB in use by {_users(smallest)}"
+    return Room(min(free, allowed), what + f", fraction {fraction:g})")
+
+
+def _users(device: gpu.Device) -> str:
+    return f"pids {list(device.processes)}" if device.processes else "processes not shown by NVML"
+
+
+def require_fit(
+    model: ModelFiles, options: Mapping[str, OptionValue], *, on_gpu: bool, who: str
+) -> None:
+    """Refuse what cannot fit, with the arithmetic.
+
+    Raises
+    ------
+    InputError
+        When weights, one request's cache and the least overhead exceed what a device offers, and
+        ``ENGINEBOOK_FORCE_FIT=1`` is not set.
+    """
+    needed, offered = need(model, options, on_gpu=on_gpu), room(options, on_gpu=on_gpu)
+    if needed is None or offered is None or needed.total <= offered.bytes:
+        return
+    if os.environ.get(FORCE) == "1":
+        return
+    raise InputError(
+        f"{model.model_id} does not fit: {who} needs {needed}; there are "
+        f"{offered.bytes / GIB:.1f} GiB {offered.what}",
+        "use a smaller or quantised model, more devices (tensor_parallel), or a shorter "
+        f"max_model_len; {FORCE}=1 tries it all the same",
+    )
