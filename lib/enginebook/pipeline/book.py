@@ -7,6 +7,7 @@ papermill and in a batch run; all three meet in the same content-addressed folde
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -119,12 +120,22 @@ def begin(kind: str, variables: Mapping[str, Any], *, outputs: Path | None = Non
     study = study_from_parameters(parameters, f"{kind} notebook")
     for engine in study.engines:
         recipe_for(engine)
-    plan = make_plan(study, parameters, host_id(host_facts()))
+    plan = _plan_of_batch() or make_plan(study, parameters, host_id(host_facts()))
     stage = _stage_of(kind, plan, study, variables)
     book = Book(study, plan, stage, (outputs or default_outputs_dir()).resolve())
     book.folder.mkdir(parents=True, exist_ok=True)
     _prepare_display()
     return book
+
+
+def _plan_of_batch() -> Plan | None:
+    """Return the plan of the batch run that this notebook belongs to, if it belongs to one.
+
+    The plan is made once a run: a source file that changes meanwhile must not send half of the
+    stages to other folders.
+    """
+    given = os.environ.get("ENGINEBOOK_PLAN")
+    return Plan.read(Path(given)) if given else None
 
 
 def _stage_of(kind: str, plan: Plan, study: Study, variables: Mapping[str, Any]) -> Stage:

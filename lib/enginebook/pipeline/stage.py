@@ -44,6 +44,7 @@ PROMISED = {
 def main(argv: list[str] | None = None) -> int:
     """Run the stage named on the command line; return its exit status."""
     plan_file, outputs, name = argv if argv is not None else sys.argv[1:]
+    os.environ["ENGINEBOOK_PLAN"] = str(Path(plan_file).resolve())
     plan = Plan.read(Path(plan_file))
     signal.signal(signal.SIGTERM, _exit_on_signal)
     signal.signal(signal.SIGINT, _exit_on_signal)
