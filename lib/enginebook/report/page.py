@@ -54,12 +54,18 @@ def build(notebook: Mapping[str, Any], title: str | None, language: Language) ->
     language
         Text cells that are in the catalogue appear in this language.
     """
-    page = Page(title or "", language)
+    page = Page(title or _own_title(notebook), language)
     for cell in notebook["cells"]:
         if HIDDEN.isdisjoint(cell.get("metadata", {}).get("tags", [])):
             _add_cell(page, cell)
-    page.title = page.title or "Enginebook"
     return page
+
+
+def _own_title(notebook: Mapping[str, Any]) -> str:
+    """Return the heading with which the notebook begins, also when its cell is not shown."""
+    first = next(iter(notebook["cells"]), {"cell_type": "", "source": ""})
+    title = split_title("".join(first["source"]))[0] if first["cell_type"] == "markdown" else None
+    return title or "Enginebook"
 
 
 def _add_cell(page: Page, cell: Mapping[str, Any]) -> None:
@@ -72,8 +78,7 @@ def _add_cell(page: Page, cell: Mapping[str, Any]) -> None:
 
 def _add_text(page: Page, source: str) -> None:
     if not page.blocks and not page.headings.found:
-        own, source = split_title(source)
-        page.title = page.title or own or ""
+        source = split_title(source)[1]  # the page has its heading already
     source = translated(source, page.language)
     if source.strip():
         text = to_html(source, page.headings, page.language)

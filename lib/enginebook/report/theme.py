@@ -25,9 +25,9 @@ INK = {
 # Hues follow Okabe and Ito, darkened on white and lightened on black until text of that colour
 # is readable (4.5:1); a test measures this, and the distance between them for colour-blind eyes.
 FAMILIES = {
-    "vllm": ("#0068a8", "#5cb3f0"),
+    "vllm": ("#2a57c0", "#7aa9ff"),
     "sglang": ("#c04a00", "#ff9a5c"),
-    "tensorrt-llm": ("#00785a", "#3fcf9f"),
+    "tensorrt-llm": ("#008060", "#3fcf9f"),
     "llama.cpp": ("#983480", "#ea8fcb"),
     "lmdeploy": ("#7d6200", "#e2c14d"),
     "ollama": ("#4d5866", "#b3bfcc"),
@@ -40,8 +40,8 @@ PARTS = (
     ("#2f4b6e", "#89a9d0"),
     ("#54779b", "#6486ae"),
     ("#87a5b8", "#486b84"),
-    ("#c2b280", "#b7a56d"),
-    ("#d99a4e", "#c98a40"),
+    ("#c2b280", "#c4b27a"),
+    ("#cf8a3c", "#c07f34"),
     ("#b5683f", "#a45a34"),
     ("#8f8f96", "#84848c"),
 )

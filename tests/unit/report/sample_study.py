@@ -220,8 +220,15 @@ def host() -> dict[str, Any]:
             "ok": True,
             "verdict": "exact up to 64 streams on this host (invented)",
             "levels": [
-                {"streams": n, "events_per_s": 200.0 * n, "ttft_error_p50_ms": 0.2,
-                 "ttft_error_p99_ms": 1.1, "itl_error_p99_ms": 0.6, "cpu_us_per_token": 9.8, "lost": 0}
+                {
+                    "streams": n,
+                    "events_per_s": 200.0 * n,
+                    "ttft_error_p50_ms": 0.2,
+                    "ttft_error_p99_ms": 1.1,
+                    "itl_error_p99_ms": 0.6,
+                    "cpu_us_per_token": 9.8,
+                    "lost": 0,
+                }
                 for n in (1, 64)
             ],
         },
