@@ -131,7 +131,7 @@ def _decide(claim: Claim, ruling: Ruling, run: Run) -> Outcome:
     if rule == "PHYS":
         return Outcome(SUPPORTED, ruling.why)
     if rule in _RECORDED:
-        return _recorded(claim)
+        return _installed(claim, run) or _recorded(claim)
     if measured is None:
         return Outcome(NOT_TESTED, _what_it_takes(claim))
     if measured.verdict == NOT_TESTED:
@@ -188,6 +188,19 @@ def _in_scope(claim: Claim, found: Outcome, conditions: Conditions) -> Outcome:
         text = f"{where}: a CPU says nothing of GPU engines; by the rule: {found.verdict}"
         return replace(found, verdict=NOT_COMPARABLE, reason=f"{text} ({found.reason})")
     return replace(found, reason=f"{found.reason}; {where}")
+
+
+def _installed(claim: Claim, run: Run) -> Outcome | None:
+    """Return what the install stage saw of an engine that is said to install by pip."""
+    if claim.test.rule != "EXIT0" or not claim.test.engines or run.installs is None:
+        return None
+    for row in run.installs.filter(pl.col("kind") == "venv").iter_rows(named=True):
+        if run.conditions.family(row["engine"]) == claim.test.engines[0]:
+            size = "" if row["bytes"] is None else f", {row['bytes'] / 1e9:.2f} GB"
+            text = f"{row['version']}: {row['packages']} packages{size}"
+            reason = f"installed by pip from its lock and imported as {row['engine']}: {text}"
+            return Outcome(SUPPORTED, reason, text, n=1)
+    return None
 
 
 def _recorded(claim: Claim) -> Outcome:

@@ -44,17 +44,21 @@ def missing(families: Sequence[str], selection: Selection) -> Outcome:
     return Outcome(NOT_TESTED, "this run has no cell that the claim speaks of")
 
 
-def gain_interval(pairs: Pairs) -> Interval:
-    """Return the ratio and its 95 % interval."""
+def gain_interval(pairs: Pairs, confidence: float = 1 - ALPHA) -> Interval:
+    """Return the ratio and its interval."""
     if pairs.standard_error is None:
         return Interval(pairs.ratio, None, None, pairs.n)
-    half = pairs.standard_error * t_quantile(1 - ALPHA, pairs.degrees)
+    half = pairs.standard_error * t_quantile(confidence, pairs.degrees)
     low, high = math.exp(pairs.mean - half), math.exp(pairs.mean + half)
     return Interval(pairs.ratio, low, high, pairs.n)
 
 
 def worst(outcomes: Sequence[Outcome]) -> Outcome:
-    """Return the outcome that decides when all must hold: contradicted, then inconclusive."""
+    """Return the outcome that decides when all must hold: contradicted, then inconclusive.
+
+    Of several outcomes one is contradicted by chance more easily than a single one; the rules that
+    use this share their error rate over all of them (Bonferroni).
+    """
     order = (NOT_TESTED, CONTRADICTED, INCONCLUSIVE, SUPPORTED)
     return min(outcomes, key=lambda o: order.index(o.verdict))
 
@@ -83,10 +87,10 @@ def inside(
     floor, top = (-math.inf if least is None else least), (math.inf if most is None else most)
     words = f"[{low:.3g}, {high:.3g}] against {floor:.3g} to {top:.3g}"
     if low >= floor and high <= top:
-        return Outcome(SUPPORTED, f"the 95 % interval lies inside: {words}", None, low, high, n)
+        return Outcome(SUPPORTED, f"the interval lies inside: {words}", None, low, high, n)
     if high < floor or low > top:
-        return Outcome(CONTRADICTED, f"the 95 % interval lies outside: {words}", None, low, high, n)
-    return Outcome(INCONCLUSIVE, f"the 95 % interval crosses an edge: {words}", None, low, high, n)
+        return Outcome(CONTRADICTED, f"the interval lies outside: {words}", None, low, high, n)
+    return Outcome(INCONCLUSIVE, f"the interval crosses an edge: {words}", None, low, high, n)
 
 
 # -- RATIO ---------------------------------------------------------------------------------------
@@ -114,11 +118,12 @@ def judge_order(claim: Claim, selection: Selection) -> Outcome:
     duels = [d for pair in needed for d in _duels(pair, selection)]
     if not duels or any(not _duels(pair, selection) for pair in needed):
         return missing([f for pair in needed for f in pair], selection)
-    found = [
-        _ordered(pairs, f"{a} over {b}, {where}", test.least, len(duels))
+    pairs = {
+        f"{a} over {b}, {where}": p
         for a, b in duels
-        for where, pairs in selection.pairs(a, b, each=test.each).items()
-    ]
+        for where, p in selection.pairs(a, b, each=test.each).items()
+    }
+    found = [_ordered(p, where, test.least, len(pairs)) for where, p in pairs.items()]
     if not found:
         return missing(test.engines, selection)
     if test.any_of:
@@ -132,8 +137,8 @@ def _duels(pair: Sequence[str], selection: Selection) -> list[tuple[str, str]]:
     return [(f, s) for f in firsts for s in selection.rivals(b, than=f)]
 
 
-def _ordered(pairs: Pairs, where: str, least: float, duels: int) -> Outcome:
-    """Return whether the first leads: Bonferroni over the duels, and a gain that matters."""
+def _ordered(pairs: Pairs, where: str, least: float, shared: int) -> Outcome:
+    """Return whether the first leads, by a gain that matters; `shared` split the error rate."""
     found = gain_interval(pairs)
     text = f"{found.value:.3g}x ({where})"
     ahead, behind = pairs.p_above(0.0), pairs.flipped().p_above(0.0)
@@ -144,12 +149,12 @@ def _ordered(pairs: Pairs, where: str, least: float, duels: int) -> Outcome:
 
     if ahead is None or behind is None:
         return outcome(INCONCLUSIVE, "one block: no interval")
-    if ahead <= ALPHA / 2 / duels and pairs.mean >= edge:
+    if ahead <= ALPHA / 2 / shared and pairs.mean >= edge:
         return outcome(SUPPORTED, "ahead, as claimed")
-    if behind <= ALPHA / 2 / duels:
+    if behind <= ALPHA / 2 / shared:
         return outcome(CONTRADICTED, "the other way round")
     p_short = pairs.flipped().p_above(-edge)
-    if p_short is not None and p_short <= ALPHA:
+    if p_short is not None and p_short <= ALPHA / shared:
         return outcome(
             CONTRADICTED, f"less ahead than {least:.0%}, which is a tie or not the claim"
         )
@@ -176,25 +181,27 @@ def _reduction(test: Test, selection: Selection) -> Mapping[str, Interval]:
     """Return per point by which part the first engine's figure lies below the second's."""
     a, b = test.engines[:2]
     pairs = selection.pairs(a, b, each=test.each)
-    return {w: _share(p if selection.sign > 0 else p.flipped()) for w, p in pairs.items()}
+    ratios = {w: p if selection.sign > 0 else p.flipped() for w, p in pairs.items()}
+    return {w: _share(p, len(ratios)) for w, p in ratios.items()}
 
 
 def _waste(selection: Selection) -> Mapping[str, Interval]:
     """Return per point 1 - worst/best."""
     out: dict[str, Interval] = {}
+    shared = len(selection.points)
     for point, group in selection.frame.group_by(["point"], maintain_order=True):
         means = group.group_by("family").agg(pl.col("value").log().mean()).sort("value")
         names = means["family"].to_list()
         best, last = (names[-1], names[0]) if selection.sign > 0 else (names[0], names[-1])
         pairs = selection.pairs(last, best, each=True).get(str(point[0]))
         if best != last and pairs is not None:
-            out[str(point[0])] = _share(pairs)
+            out[str(point[0])] = _share(pairs, shared)
     return out
 
 
-def _share(ratio: Pairs) -> Interval:
-    """Return 1 - ratio with its interval."""
-    found = gain_interval(ratio)
+def _share(ratio: Pairs, shared: int = 1) -> Interval:
+    """Return 1 - ratio with its interval, which covers 95 % together with `shared` - 1 others."""
+    found = gain_interval(ratio, 1 - ALPHA / shared)
     low, high = (None if v is None else 1 - v for v in (found.high, found.low))
     return Interval(1 - ratio.ratio, low, high, ratio.n)
 
