@@ -23,7 +23,7 @@ def ecdf(data: StudyData, metric: str = "ttft_ms") -> base.Drawing:
     if frame.is_empty():
         return NoData(metric_name(metric, language), say("nodata.quantiles", language))
     heaviest = Load(*frame.sort("concurrency", descending=True).select(LOAD).row(0))
-    frame = heaviest.rows(frame, metric).sort("engine", "q")
+    frame = heaviest.rows(frame, metric).sort("engine", "q").select("engine", "q", _short("value"))
     return base.finish(
         _chart(frame, metric, data),
         title=_title(frame, metric, heaviest, language),
@@ -31,6 +31,11 @@ def ecdf(data: StudyData, metric: str = "ttft_ms") -> base.Drawing:
         description=_describe(frame, metric, language),
         language=language,
     )
+
+
+def _short(column: str) -> pl.Expr:
+    """Return values with four significant digits: more cannot be seen, and would fill the page."""
+    return pl.col(column).round_sig_figs(4)
 
 
 def _chart(frame: pl.DataFrame, metric: str, data: StudyData) -> base.Figure:

@@ -59,7 +59,8 @@ def _named(frame: pl.DataFrame, chosen: list[str], language: Language) -> pl.Dat
     for name in chosen:
         words = known(f"series.{name}", language, name.replace("_", " "))
         names[name] = f"{words} ({units[name]})" if units.get(name) else words
-    return kept.with_columns(panel=pl.col("series").replace(names)).sort("series", "engine", "t_s")
+    kept = kept.with_columns(panel=pl.col("series").replace(names)).sort("series", "engine", "t_s")
+    return kept.select("engine", "panel", "t_s", pl.col("value").round_sig_figs(4))
 
 
 def _chart(frame: pl.DataFrame, data: StudyData) -> base.Figure:

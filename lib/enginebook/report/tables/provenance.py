@@ -91,7 +91,9 @@ def manifest(data: StudyData) -> Fragment | NoData:
 def _facts(
     facts: Mapping[str, Any], caption: str, missing: str, language: Language, folded: str = ""
 ) -> Fragment | NoData:
-    rows: list[Row] = [[_name(path, language), _shown(path, v)] for path, v in flat(facts)]
+    rows: list[Row] = [
+        [_name(path, language), _shown(path, v)] for path, v in flat(facts) if path
+    ]
     if not rows:
         return NoData(say(caption, language), say(missing, language))
     columns = [Column(say("table.what", language)), Column(say("table.value", language))]
@@ -120,7 +122,7 @@ def _name(path: tuple[str, ...], language: Language) -> str:
 
 def _words(name: str) -> str:
     """Return a JSON key in words, without the unit that its value shows."""
-    for ending in UNITS:
+    for ending in (*UNITS, "_unix"):
         name = name.removesuffix(ending)
     return name.replace("_", " ")
 

@@ -142,10 +142,10 @@ def _content(value: Value, best_word: str) -> str:
 
 def _plain(columns: Sequence[Column], rows: Sequence[Sequence[Value]], caption: str) -> str:
     """Return the table for terminals; long tables are cut, and say so."""
-    texts = [[c.heading for c in columns]]
+    texts = [[neutral(c.heading) for c in columns]]
     texts += [[_plain_value(v) for v in row] for row in rows[:PLAIN_ROWS]]
     widths = [max(len(row[i]) for row in texts) for i in range(len(columns))]
-    lines = [caption]
+    lines = [neutral(caption)]
     for row in texts:
         padded = [
             text.rjust(width) if column.numeric else text.ljust(width)

@@ -1,0 +1,242 @@
+"""Charts: aggregated, described, honest titles, one colour an engine; or a reason for none."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import altair as alt
+import polars as pl
+import pytest
+
+from enginebook.report import NoData, StudyData, charts, renderer, schema, theme
+from enginebook.report.charts import base
+
+CHARTS = [name for name in charts.__all__ if name != "Drawing"]
+PARTLY_LINES = ("throughput", "ttft", "tpot", "itl", "pareto")
+
+
+def spec(name: str, data: StudyData, **options: Any) -> dict[str, Any]:
+    made = getattr(charts, name)(data, **options)
+    assert not isinstance(made, NoData), made
+    return dict(made.to_dict())
+
+
+@pytest.fixture(autouse=True)
+def _renderer() -> None:
+    renderer.enable()
+
+
+@pytest.mark.parametrize("name", CHARTS)
+@pytest.mark.parametrize("study", ["data", "one_block", "three"])
+def test_each_chart_is_titled_described_and_small(
+    name: str, study: str, request: pytest.FixtureRequest
+) -> None:
+    made = spec(name, request.getfixturevalue(study))
+    title = made["usermeta"]["title"]
+    assert len(title) > 10
+    assert " ".join(made["title"]["text"]) == title
+    assert made["description"].startswith(title)
+    assert "None" not in made["description"]
+    assert len(json.dumps(made)) < 60_000
+    assert made["background"] if "background" in made else made["config"]["background"]
+
+
+@pytest.mark.parametrize("name", CHARTS)
+def test_without_data_there_is_a_reason_and_no_empty_chart(name: str, nothing: StudyData) -> None:
+    made = getattr(charts, name)(nothing)
+    assert isinstance(made, NoData)
+    assert made.what
+    assert made.reason
+
+
+@pytest.mark.parametrize("name", ["throughput", "time_to_serve", "timeline"])
+def test_all_outputs_are_there_and_the_same_again(name: str, data: StudyData) -> None:
+    made = getattr(charts, name)(data)
+    first, second = (renderer.mimebundle(made.to_dict()) for _ in range(2))
+    assert first == second
+    assert set(first) == {renderer.CHART_MIME, renderer.SVG_MIME, "text/plain"}
+    assert first[renderer.SVG_MIME].startswith("<svg")
+    assert first["text/plain"] == made.to_dict()["description"]
+
+
+def test_a_chart_without_description_is_refused() -> None:
+    frame = pl.DataFrame({"x": [1], "y": [2]})
+    with pytest.raises(ValueError, match="no description"):
+        renderer.mimebundle(alt.Chart(frame).mark_point().encode(x="x:Q", y="y:Q").to_dict())
+
+
+def test_altair_uses_the_renderer(data: StudyData) -> None:
+    made: Any = charts.throughput(data)
+    bundle = made._repr_mimebundle_(None, None)
+    assert renderer.CHART_MIME in (bundle[0] if isinstance(bundle, tuple) else bundle)
+
+
+@pytest.mark.parametrize("name", CHARTS)
+def test_an_engine_has_its_colour_in_every_chart(name: str, data: StudyData) -> None:
+    found: list[dict[str, Any]] = []
+
+    def walk(node: Any) -> None:
+        if isinstance(node, dict):
+            if node.get("field") == "engine" and "scale" in node and "range" in node["scale"]:
+                found.append(node["scale"])
+            for value in node.values():
+                walk(value)
+        elif isinstance(node, list):
+            for value in node:
+                walk(value)
+
+    walk(spec(name, data))
+    colours = [s["range"] for s in found if str(s["range"][0]).startswith("#")]
+    for one in colours:
+        assert one == [theme.colour("llamacpp")[0], theme.colour("vllm")[0]]
+    assert colours or name in {"memory", "time_to_serve", "claims_overview"}
+
+
+def test_every_colour_of_a_chart_has_a_dark_partner(data: StudyData) -> None:
+    import re
+
+    for name in CHARTS:
+        used = set(re.findall(r"#[0-9a-f]{6}\b", json.dumps(spec(name, data))))
+        assert used <= set(theme.swaps()), name
+
+
+def test_the_title_says_the_finding_and_its_interval(data: StudyData) -> None:
+    title = spec("throughput", data)["usermeta"]["title"]
+    assert "llamacpp delivers 1.4" in title
+    assert "interval" in title
+    assert "at 8 streams" in title
+
+
+def test_the_title_admits_what_is_not_known(one_block: StudyData) -> None:
+    for name in ("throughput", "ttft", "tpot"):
+        made = spec(name, one_block)
+        assert "undecided" in made["usermeta"]["title"]
+        assert made["usermeta"]["subtitle"].startswith("One block")
+
+
+def test_intervals_and_limits_are_drawn(data: StudyData, one_block: StudyData) -> None:
+    def marks(made: dict[str, Any]) -> list[str]:
+        return [layer["mark"]["type"] for layer in made["layer"]]
+
+    assert "area" in marks(spec("throughput", data))
+    assert "rule" in marks(spec("throughput", data))
+    assert (
+        "what physics allows (memory bandwidth)" in spec("throughput", data)["usermeta"]["subtitle"]
+    )
+    without = replace(data, limits=schema.empty("limits"))
+    assert "area" not in marks(spec("throughput", without))
+
+
+def test_axes_are_logarithmic_where_the_range_is_wide(data: StudyData) -> None:
+    points = [la for la in spec("throughput", data)["layer"] if la["mark"]["type"] == "point"]
+    assert points[0]["encoding"]["x"]["scale"]["type"] == "log"
+    assert points[0]["encoding"]["y"]["scale"]["type"] == "log"
+    assert points[0]["encoding"]["x"]["axis"]["values"] == [1, 2, 4, 8]
+    narrow = [la for la in spec("tpot", data)["layer"] if la["mark"]["type"] == "point"]
+    assert narrow[0]["encoding"]["y"]["scale"]["zero"] is True
+
+
+def test_several_scenarios_stand_in_panels(data: StudyData) -> None:
+    def longer(frame: pl.DataFrame) -> pl.DataFrame:
+        more = frame.filter(pl.col("scenario") == "throughput").with_columns(
+            input_tokens=pl.lit(512, pl.Int64)
+        )
+        return pl.concat([frame, more])
+
+    wide = replace(data, points=longer(data.points), comparisons=longer(data.comparisons))
+    made = spec("throughput", wide)
+    assert made["facet"]["sort"] == ["input tokens 64", "input tokens 512"]
+    assert made["columns"] == 2
+    assert "input and 32 output tokens" in made["usermeta"]["title"]
+
+
+def test_the_description_holds_every_drawn_value(data: StudyData) -> None:
+    described = spec("ttft", data)["description"]
+    for engine in ("llamacpp", "vllm"):
+        assert engine in described
+    for length in ("64: ", "256: ", "1,024: "):
+        assert described.count(length) == 2
+
+
+def test_time_to_serve_shows_medians_and_range(data: StudyData) -> None:
+    made = spec("time_to_serve", data)
+    assert (
+        made["usermeta"]["title"]
+        == "llamacpp serves its first token 0.98 s after its start, vllm after 17.2 s"
+    )
+    assert [layer["mark"]["type"] for layer in made["layer"]] == ["bar", "rule", "text"]
+
+
+def test_memory_shows_what_is_not_broken_down_and_adds_up(data: StudyData) -> None:
+    made = spec("memory", data)
+    rows = [r for rows in made["datasets"].values() for r in rows if "component" in r]
+    vllm = [r["bytes"] for r in rows if r["engine"] == "vllm"]
+    assert sum(vllm) == 2290 * 2**20
+    assert {r["component"] for r in rows} >= {"weights", "kv_cache", "rest"}
+    assert "total" not in {r["component"] for r in rows}
+
+
+def test_memory_without_a_total_is_the_sum(data: StudyData) -> None:
+    parts = data.memory.filter(pl.col("component") != "total")
+    title = spec("memory", replace(data, memory=parts))["usermeta"]["title"]
+    assert title == "llamacpp holds 745 MiB once it serves, vllm 1.71 GiB"
+
+
+def test_pareto_names_only_engines_on_the_front(data: StudyData, three: StudyData) -> None:
+    assert spec("pareto", data)["usermeta"]["title"].startswith(
+        "Every point on the front is of llamacpp"
+    )
+    assert "sglang" not in spec("pareto", three)["usermeta"]["title"]
+
+
+def test_many_topics_are_gathered(data: StudyData) -> None:
+    claims = pl.concat([
+        data.claims.head(1).with_columns(topic=pl.lit(f"topic {n}"), claim_id=pl.lit(f"C{n}"))
+        for n in range(30)
+    ])  # fmt: skip
+    made = spec("claims_overview", replace(data, claims=claims))
+    rows = [r for rows in made["datasets"].values() for r in rows]
+    assert len({r["topic"] for r in rows}) == 10
+    assert sum(r["claims"] for r in rows) == 30
+
+
+def test_a_chosen_series_is_drawn_alone(data: StudyData) -> None:
+    made = spec("timeline", data, series=["running"])
+    assert made["facet"]["sort"] == ["running requests"]
+    assert isinstance(charts.timeline(data, series=["no such"]), NoData)
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "lines"),
+    [
+        ("one two three", 8, ["one two", "three"]),
+        ("", 8, []),
+        ("一二三四五", 6, ["一二三", "四五"]),
+        ("unbreakableword x", 4, ["unbreakableword", "x"]),
+    ],
+)
+def test_titles_are_wrapped(text: str, width: int, lines: list[str]) -> None:
+    assert base.wrap(text, width) == lines
+
+
+def test_labels_at_the_ends_of_lines_do_not_overlap() -> None:
+    scale = alt.Scale(type="log", domain=[10, 1000])
+    import math
+
+    placed = base.spread([100.0, 101.0, 102.0], scale)
+    gap = (math.log(1000) - math.log(10)) * base.LABEL_GAP / base.HEIGHT
+    heights = [math.log(v) for v in placed]
+    assert heights == sorted(heights)
+    assert all(b - a >= gap * 0.999 for a, b in zip(heights, heights[1:], strict=False))
+    apart = base.spread([20.0, 500.0], scale)
+    assert apart == pytest.approx([20.0, 500.0])
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ticks"),
+    [(9, 110, [10, 20, 50, 100]), (0.5, 3, [0.5, 1, 2]), (1, 2e5, [1, 10, 100, 1e3, 1e4, 1e5])],
+)
+def test_logarithmic_ticks_are_round(low: float, high: float, ticks: list[float]) -> None:
+    assert base.log_ticks(low, high) == pytest.approx(ticks)

@@ -1,0 +1,236 @@
+"""Tables: escaped, aligned, and a best value only where the comparison carries it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+import pytest
+from bs4 import BeautifulSoup, Tag
+
+from enginebook.report import Fragment, NoData, StudyData, schema, tables
+from enginebook.report.tables import Column, Value, table
+from enginebook.report.tables.provenance import flat
+
+ALL = [name for name in tables.__all__ if name not in {"Column", "Value", "table"}]
+
+
+def parsed(fragment: Fragment | NoData) -> BeautifulSoup:
+    assert isinstance(fragment, Fragment), fragment
+    return BeautifulSoup(fragment.html, "html.parser")
+
+
+def rows_of(fragment: Fragment | NoData) -> list[list[str]]:
+    return [
+        [cell.get_text(" ", strip=True) for cell in row.find_all("td")]
+        for row in parsed(fragment).select("tbody tr")
+    ]
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("study", ["data", "one_block", "three"])
+def test_each_table_is_named_and_regular(
+    name: str, study: str, request: pytest.FixtureRequest
+) -> None:
+    made = getattr(tables, name)(request.getfixturevalue(study))
+    if isinstance(made, NoData):
+        assert (name, study) == ("flagged", "one_block")
+        return
+    page = parsed(made)
+    caption = page.select_one("caption")
+    assert caption is not None
+    assert caption.text
+    region = page.select_one(".eb-table")
+    assert region is not None
+    assert region["aria-label"] == caption.text
+    width = len(page.select("thead th"))
+    assert {len(row.find_all("td")) for row in page.select("tbody tr")} == {width}
+    assert "None" not in page.get_text()
+    assert made.plain.splitlines()[0] == caption.text
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_without_data_there_is_a_reason(name: str, nothing: StudyData) -> None:
+    made = getattr(tables, name)(nothing)
+    if name in {"repeat", "parameters", "manifest"}:
+        assert isinstance(made, Fragment)
+    else:
+        assert isinstance(made, NoData)
+        assert made.reason
+
+
+def test_everything_is_escaped() -> None:
+    evil = '<img src=x onerror=alert(1)>"\x1b[31m'
+    made = table(
+        [Column(evil, unit=evil, filtered=True)],
+        [[Value(evil, note=evil, best=True, tone=evil, href=evil)]],
+        caption=evil,
+        best_word=evil,
+        folded=evil,
+    )
+    page = parsed(made)
+    assert page.find("img") is None
+    assert "\x1b" not in made.html
+    assert page.get_text().count("<img src=x onerror=alert(1)>") == 7
+    assert "\x1b" not in made.plain
+
+
+def test_figures_stand_right_and_words_left() -> None:
+    made = parsed(table([Column("a"), Column("b", "ms", numeric=True)], [["x", "1"]], caption="c"))
+    left, right = made.select("tbody td")
+    assert left["style"] == "text-align:left"
+    assert right["style"] == "text-align:right"
+    assert right["class"] == ["eb-num"]
+    assert made.select("thead th")[1].get_text() == "b (ms)"
+
+
+def test_a_row_of_the_wrong_length_is_refused() -> None:
+    with pytest.raises(ValueError, match="has not 2 values"):
+        table([Column("a"), Column("b")], [["only one"]], caption="c")
+
+
+def test_long_tables_are_cut_in_plain_text_and_say_so() -> None:
+    made = table([Column("n", numeric=True)], [[str(n)] for n in range(100)], caption="numbers")
+    assert made.plain.endswith("... 60 more rows")
+    assert made.html.count("<tr>") == 101
+
+
+def best(fragment: Fragment | NoData) -> list[list[str]]:
+    """Return for each row the columns that are marked."""
+    page = parsed(fragment)
+    heads = [th.get_text() for th in page.select("thead th")]
+    return [
+        [
+            heads[i]
+            for i, cell in enumerate(row.find_all("td"))
+            if isinstance(cell, Tag) and cell.select(".eb-best")
+        ]
+        for row in page.select("tbody tr")
+    ]
+
+
+def test_best_is_marked_only_where_the_comparison_says_so(data: StudyData) -> None:
+    summary = tables.summary(data)
+    for row, marked in zip(rows_of(summary), best(summary), strict=True):
+        ahead = row[-1].removesuffix(" is ahead") if row[-1].endswith("is ahead") else None
+        assert marked == ([ahead] if ahead else []), row
+    assert any(best(summary))
+    assert [] in best(summary)
+
+
+def test_one_block_marks_nothing(one_block: StudyData) -> None:
+    assert not any(best(tables.summary(one_block)))
+    assert {row[-1] for row in rows_of(tables.summary(one_block))} == {"undecided"}
+
+
+def test_comparisons_name_every_pair(data: StudyData, three: StudyData) -> None:
+    assert len(rows_of(tables.comparisons(data))) == 21
+    assert len(rows_of(tables.comparisons(three))) == 63
+    verdicts = {row[6] for row in rows_of(tables.comparisons(data))}
+    assert verdicts == {"ahead", "behind", "level", "no verdict"}
+    refused = [row for row in rows_of(tables.comparisons(data)) if row[6] == "no verdict"]
+    assert all("gate failed for vllm" in row[-1] for row in refused)
+    heads = parsed(tables.comparisons(three)).select("th[data-filter]")
+    assert [h.get_text() for h in heads] == ["Metric", "Engines", "Verdict"]
+
+
+def test_launches_and_memory(data: StudyData) -> None:
+    first = rows_of(tables.launches(data))[0]
+    assert first[0] == "llamacpp"
+    assert first[-2].startswith("0.98")
+    assert first[-1] == "6"
+    assert ["vllm", "total", "2.24 GiB", "100", "PSS of the process tree"] in rows_of(
+        tables.memory(data)
+    )
+
+
+def test_installs_say_when_they_were_reused(data: StudyData) -> None:
+    by_engine = {row[0]: row for row in rows_of(tables.installs(data))}
+    assert "reused" in by_engine["vllm"][3]
+    assert by_engine["llamacpp"][-1] == "–"
+    assert by_engine["vllm"][4] == "1,930"
+
+
+def test_failures_are_listed_as_plain_text(data: StudyData) -> None:
+    made = tables.failures(replace(data, missing=("vllm block 3: s c=1",)))
+    assert "<script>" not in str(parsed(made).select("tbody"))
+    rows = rows_of(made)
+    assert rows[0] == ["vllm", "throughput c=8", "timeout <script>alert(1)</script>"]
+    assert rows[1] == ["–", "vllm block 3: s c=1", "not measured"]
+
+
+def test_flags_put_failed_cells_first(data: StudyData) -> None:
+    key = (pl.col("engine") == "llamacpp") & (pl.col("block") == 0) & (pl.col("concurrency") == 2)
+    cells = data.cells.with_columns(
+        flags=pl.when(key).then(pl.lit(["cache"])).otherwise(pl.col("flags"))
+    )
+    rows = rows_of(tables.flagged(replace(data, cells=cells)))
+    assert [row[3] for row in rows] == ["failed", "passed"]
+    assert rows[1][-1] == "cold cache"
+
+
+def test_same_text_names_the_first_difference(data: StudyData) -> None:
+    differs = {
+        "engine": "b",
+        "reference": "a",
+        "prompt": "p",
+        "equal": False,
+        "first_difference": 7,
+    }
+    assert (
+        rows_of(tables.same_text(replace(data, greedy=(differs,))))[0][-1]
+        == "differs from character 7"
+    )
+    assert rows_of(tables.same_text(data))[0][-1] == "the same"
+
+
+def test_facts_have_their_units(data: StudyData) -> None:
+    shown = dict(rows_of(tables.host(data)))
+    assert shown["memory › total"] == "23.3 GiB"
+    assert shown["GPUs"] == "–"
+    assert dict(rows_of(tables.ceilings(data)))["memory read › best"] == "21.0 GB/s"
+    assert "2026-11" in dict(rows_of(tables.manifest(data)))["starts"]
+    parameters = dict(rows_of(tables.parameters(data)))
+    assert parameters["margin"] == "0.05"
+    assert parameters["scenarios › 1 › concurrency"] == "1, 2, 4, 8"
+
+
+def test_nested_facts_are_flattened_in_order() -> None:
+    value = {"a": {"b": [1, 2]}, "c": [{"d": None}, {"d": 3}], "e": {}}
+    assert list(flat(value)) == [
+        (("a", "b"), [1, 2]),
+        (("c", "1", "d"), None),
+        (("c", "2", "d"), 3),
+        (("e",), {}),
+    ]
+
+
+def test_calibration_is_a_table_of_levels(data: StudyData) -> None:
+    made = tables.calibration(data)
+    assert rows_of(made)[1][:4] == ["64", "12,800", "0.200", "1.10"]
+    assert "exact up to 64 streams" in made.plain
+
+
+def test_claims_do_not_repeat_themselves(data: StudyData) -> None:
+    rows = {row[0]: row for row in rows_of(tables.claims(data))}
+    assert "<b>at low load</b>" in rows["RAT-1"][2]
+    assert rows["RAT-2"][4] == "1.45 1.40 – 1.50"
+    same = data.claims.with_columns(claimed=pl.col("statement"))
+    assert {row[3] for row in rows_of(tables.claims(replace(data, claims=same)))} == {"–"}
+
+
+def test_downloads_are_relative_to_the_report(data: StudyData, run_folder: Path) -> None:
+    links = parsed(tables.downloads(data)).select("a")
+    reports = run_folder.parent.parent / "reports"
+    assert len(links) == len(schema.SCHEMAS) + 1
+    for link in links:
+        assert (reports / str(link["href"])).resolve().is_file()
+    assert isinstance(tables.downloads(replace(data, folder=None)), NoData)
+
+
+def test_the_study_can_be_repeated(data: StudyData) -> None:
+    assert rows_of(tables.repeat(data)) == [
+        ["git checkout 0123456789abcdef0123456789abcdef01234567"],
+        ["make study PARAMS=params/sample.yaml"],
+    ]
