@@ -119,12 +119,33 @@ class IndexEnvironment(Frozen):
     disk_gb: PositiveFloat
 
 
+class ContainerEnvironment(Frozen):
+    """An image that holds the engine; the same command line runs inside it.
+
+    Attributes
+    ----------
+    image
+        Name with tag or, better, digest (``name@sha256:...``); for apptainer also a .sif file.
+    runtime
+        ``auto`` takes the first of docker, podman and apptainer that works.
+    python
+        The image's interpreter.
+    """
+
+    kind: Literal["container"]
+    image: str = Field(min_length=1)
+    runtime: Literal["auto", "docker", "podman", "apptainer"] = "auto"
+    python: str = "python3"
+    requires: Requires = Requires()
+
+
 Environment = Annotated[
     VenvEnvironment
     | ExistingEnvironment
     | ExternalEnvironment
     | ProgramEnvironment
-    | IndexEnvironment,
+    | IndexEnvironment
+    | ContainerEnvironment,
     Field(discriminator="kind"),
 ]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from enginebook.engines.recipes import IndexEnvironment, Recipe, VenvEnvironment
 from enginebook.errors import InstallError
-from enginebook.lifecycle import bundles, environ, installers, requirements
+from enginebook.lifecycle import environ, installers, requirements
 from enginebook.lifecycle.bundles import Bundle
 from enginebook.lifecycle.installation import (
     Installation,
@@ -140,7 +140,6 @@ def _sync(installer: installers.Installer, lock: Path, log: Log) -> None:
 def _bundled_torch(
     installer: installers.Installer, site: Site, bundle: Bundle
 ) -> TorchSource | None:
-    bundles.require_match(bundle, site.recipe)
     if bundle.torch_source is None:
         return None
     lock = bundle.torch_lock(site.log.path.parent) or site.recipe.torch_lock_path

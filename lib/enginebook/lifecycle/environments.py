@@ -13,9 +13,14 @@ from pathlib import Path
 from typing import IO
 
 from enginebook import paths, store
-from enginebook.engines.recipes import IndexEnvironment, Recipe, VenvEnvironment
+from enginebook.engines.recipes import (
+    ContainerEnvironment,
+    IndexEnvironment,
+    Recipe,
+    VenvEnvironment,
+)
 from enginebook.errors import InputError
-from enginebook.lifecycle import bundles, found, requirements
+from enginebook.lifecycle import bundles, containers, found, requirements
 from enginebook.lifecycle.building import Site, build
 from enginebook.lifecycle.installation import Installation, read_marker
 from enginebook.lifecycle.logged import Log, Progress, silent
@@ -54,6 +59,9 @@ def install(
         An installer failed, or what was installed cannot be imported.
     """
     environment = recipe.environment
+    if isinstance(environment, ContainerEnvironment):
+        log = Log(_log_path(environments_dir() / recipe.name), on_progress or silent)
+        return containers.prepare(recipe, environment, log)
     if not isinstance(environment, (VenvEnvironment, IndexEnvironment)):
         return found.installation(recipe)
     base = _check_host(recipe, environment)
@@ -67,12 +75,15 @@ def install(
         if bundle is None:
             return build(site)
         with bundles.opened(bundle) as opened:
+            bundles.require_match(opened, recipe)
             return build(replace(site, bundle=opened))
 
 
 def installed(recipe: Recipe) -> Installation | None:
     """Return a recipe's installation if it is there and whole; never installs."""
     environment = recipe.environment
+    if isinstance(environment, ContainerEnvironment):
+        return None  # the runtime is not asked for what a look should answer at once
     if not isinstance(environment, (VenvEnvironment, IndexEnvironment)):
         return found.installation(recipe)
     with contextlib.suppress(InputError):

@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-import subprocess
 import urllib.request
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -18,7 +16,7 @@ from packaging.version import Version
 from enginebook import paths
 from enginebook.engines.recipes import Recipe, load_recipe, recipe_names
 from enginebook.errors import EnginebookError, InputError
-from enginebook.lifecycle import gpu, installers, limits, ports, requirements
+from enginebook.lifecycle import containers, gpu, installers, limits, ports, requirements
 from enginebook.lifecycle.environments import installed
 
 Verdict = Literal["ok", "note", "problem"]
@@ -156,7 +154,7 @@ def _installer() -> Finding:
 
 
 def _containers() -> Finding:
-    found = [f"{name} ({_runtime(name)})" for name in ("docker", "podman", "apptainer")]
+    found = [f"{name} ({_runtime(name)})" for name in containers.RUNTIMES]
     there = [text for text in found if "(not installed)" not in text]
     if any("(works" in text for text in there):
         return Finding("Containers", "ok", ", ".join(there))
@@ -167,11 +165,7 @@ def _containers() -> Finding:
 def _runtime(name: str) -> str:
     if shutil.which(name) is None:
         return "not installed"
-    asked = [name, "--version"] if name == "apptainer" else [name, "info"]
-    with suppress(subprocess.TimeoutExpired, OSError):
-        done = subprocess.run(asked, capture_output=True, timeout=10, check=False)
-        return "works" if done.returncode == 0 else "installed, but its service does not answer"
-    return "installed, but does not answer"
+    return "works" if containers.works(name) else "installed, but its service does not answer"
 
 
 def _gpu() -> Finding:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from enginebook import store
 
 MARKER = "enginebook-installation.json"
-Kind = Literal["venv", "existing", "external", "program", "index"]
+Kind = Literal["venv", "existing", "external", "program", "index", "container"]
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,9 @@ class Installation:
     torch_sha256
         Digest of the PyTorch wheel, when the installer told it.
     kind
-        ``venv``, ``existing``, ``external``, ``program`` or ``index``.
+        ``venv``, ``index``, ``container``, ``existing``, ``external`` or ``program``.
     installer
-        ``uv``, ``pip``, or "" when nothing was installed.
+        ``uv``, ``pip``, a container runtime, or "" when nothing was installed.
     reused
         Whether it was found ready.
     log
@@ -81,6 +81,7 @@ class Installation:
     steps: tuple[Step, ...] = ()
     base_url: str | None = None
     program: str | None = None
+    image: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the installation as JSON, paths as texts."""

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -131,10 +131,17 @@ RELEASED: list[subprocess.Popen[bytes]] = []
 class OwnedProcess:
     """An engine below its guard. Made by :func:`start` or :func:`attach`."""
 
-    def __init__(self, hold: Hold, facts: dict[str, Any], directory: Path) -> None:
+    def __init__(
+        self,
+        hold: Hold,
+        facts: dict[str, Any],
+        directory: Path,
+        elsewhere: Callable[[], list[int]] | None = None,
+    ) -> None:
         self._hold = hold
         self.facts = facts
         self.directory = directory
+        self._elsewhere = elsewhere  # pids of a container, which a daemon started for us
         self.log = directory / LOG_NAME
         self._status = directory / STATUS_NAME
 
@@ -148,6 +155,11 @@ class OwnedProcess:
         """Return the start on the system's monotonic clock, in seconds."""
         return float(self.facts["started_monotonic"])
 
+    @property
+    def in_container(self) -> bool:
+        """Return whether a container runtime runs the engine's processes."""
+        return self._elsewhere is not None
+
     def elapsed_s(self) -> float:
         """Return seconds since the engine's start."""
         return time.monotonic() - self.started
@@ -157,9 +169,10 @@ class OwnedProcess:
         return proctree.is_alive(self.pid, self.facts["engine_identity"])
 
     def pids(self) -> list[int]:
-        """Return the engine's live processes, daemons included."""
+        """Return the engine's live processes, daemons and containers included."""
         below = proctree.descendants(int(self.facts["guard_pid"]))
-        return [p.pid for p in below if p.state not in proctree.ZOMBIE_STATES]
+        alive = [p.pid for p in below if p.state not in proctree.ZOMBIE_STATES]
+        return alive + (self._elsewhere() if self._elsewhere is not None else [])
 
     def status(self) -> dict[str, Any]:
         """Return the guard's last report; empty while there is none."""
@@ -217,6 +230,7 @@ def start(
     keep_warm_s: float = 0.0,
     socket_path: Path | None = None,
     cleanup: Sequence[str] = (),
+    elsewhere: Callable[[], list[int]] | None = None,
 ) -> OwnedProcess:
     """Start a program under a guard of its own.
 
@@ -234,6 +248,8 @@ def start(
         Seconds for which the engine outlives its owners, and where new ones attach.
     cleanup
         Command that is run when everything is ended.
+    elsewhere
+        Tells the pids of a container that a daemon runs for the program.
 
     Raises
     ------
@@ -266,7 +282,7 @@ def start(
         raise EngineError(
             f"the engine {facts['trouble']} (command: {argv[0]})", "install it again, or correct it"
         )
-    return OwnedProcess(PipeHold(popen), {**dict(about or {}), **facts}, directory)
+    return OwnedProcess(PipeHold(popen), {**dict(about or {}), **facts}, directory, elsewhere)
 
 
 def _start_guard(

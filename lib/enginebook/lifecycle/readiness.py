@@ -173,18 +173,26 @@ class Waiter:
             self.on_event(f"{elapsed_s:.0f} s: {(lines or ['no output yet'])[-1][:120]}")
 
     def _listens_and_is_ours(self) -> bool:
-        if not ports.listeners(self.address.port, self.process.pids()):
-            if self._answers("/") is not None and not self._is_ours_now():
-                raise self._trouble(
-                    f"port {self.address.port} is answered by {ports.holder(self.address.port)}, "
-                    "which is not the engine that was started",
-                    "end that process, or set port: 0 to have a free one chosen",
-                )
+        if ports.listeners(self.address.port, self.process.pids()):
+            return True
+        if self._answers("/") is None:
             return False
-        return True
+        if self._is_ours_now():
+            return True
+        raise self._trouble(
+            f"port {self.address.port} is answered by {ports.holder(self.address.port)}, "
+            "which is not the engine that was started",
+            "end that process, or set port: 0 to have a free one chosen",
+        )
 
     def _is_ours_now(self) -> bool:
-        """Look once more: the engine may have begun to listen between the two looks."""
+        """Look once more: the engine may have begun to listen between the two looks.
+
+        A container's processes may be another user's, whose sockets are not shown; as the port
+        was free before, and the model's name is checked next, its answer counts as ours.
+        """
+        if self.process.in_container and ports.holder(self.address.port).pid is None:
+            return True
         return bool(ports.listeners(self.address.port, self.process.pids()))
 
     def _answers(self, path: str) -> bytes | None:

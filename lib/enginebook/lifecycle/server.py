@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ from enginebook.engines.base import Adapter, Command, LaunchPlan, ModelFiles, Ph
 from enginebook.engines.recipes import Recipe, recipe_for
 from enginebook.engines.registry import adapter
 from enginebook.errors import EngineError
-from enginebook.lifecycle import environ, external, gpu, leases, owned, ports
+from enginebook.lifecycle import containers, environ, external, gpu, leases, owned, ports
 from enginebook.lifecycle.environments import install
 from enginebook.lifecycle.fit import require_fit
 from enginebook.lifecycle.installation import Installation
@@ -56,6 +56,21 @@ class _Launch:
             directory=directory,
         )
         return self.adapter.command(plan)
+
+    @property
+    def on_gpu(self) -> bool:
+        """Return whether the engine computes on NVIDIA GPUs."""
+        return "cuda" in self.recipe.labels
+
+    def box(self, token: str) -> containers.Box | None:
+        """Return the container that the engine runs in, or None when it runs in none."""
+        made = self.installation
+        if made.image is None:
+            return None
+        runtime = containers.runtime_named(made.installer)
+        return containers.Box.of(
+            runtime, made.image, token, gpu=self.on_gpu, model=self.model, work=self.directory
+        )
 
     def additions(self, command: Command) -> dict[str, str]:
         """Return the variables set on top of the inherited environment."""
@@ -176,8 +191,8 @@ def _take_over(launch: _Launch) -> Server | None:
 
 def _start(launch: _Launch, port: int) -> Server:
     """Start the engine; where the free port was lost to somebody else, once more on another."""
-    on_gpu = "cuda" in launch.recipe.labels
-    require_fit(launch.model, launch.recipe.options, on_gpu=on_gpu, who=launch.recipe.title)
+    options, title = launch.recipe.options, launch.recipe.title
+    require_fit(launch.model, options, on_gpu=launch.on_gpu, who=title)
     for attempt in range(START_ATTEMPTS):
         chosen = port or ports.free_port()
         try:
@@ -192,11 +207,9 @@ def _start(launch: _Launch, port: int) -> Server:
 
 def _start_on(launch: _Launch, port: int) -> Server:
     before = gpu.look()
-    command = launch.command(port, launch.directory)
-    added = launch.additions(command)
-    process = _own(launch, command, added, port)
+    process, command = _own(launch, port)
     try:
-        start_up = _wait(launch, process, command, added)
+        start_up = _wait(launch, process, command)
         start_up.write(launch.directory)
     except BaseException:
         process.stop()
@@ -205,24 +218,32 @@ def _start_on(launch: _Launch, port: int) -> Server:
     return _server(launch, process, base_url, start_up, before=before)
 
 
-def _own(launch: _Launch, command: Command, added: Mapping[str, str], port: int) -> OwnedProcess:
+def _own(launch: _Launch, port: int) -> tuple[OwnedProcess, Command]:
+    """Start the engine under a guard; returns the command line as it may be shown, too."""
     model_id, warm = launch.model.model_id, launch.keep_warm_s > 0
     config = launch.config() if warm else ""
     lease = leases.Lease.new(launch.engine.name, model_id, port, launch.directory, config=config)
-    return owned.start(
+    command = launch.command(port, launch.directory)
+    command = Command(command.argv, launch.additions(command))
+    box = launch.box(lease.token)
+    if box is not None:
+        command = box.wrap(command)
+    process = owned.start(
         command.argv,
-        env={**environ.inherited(), **added, owned.TOKEN: lease.token},
+        env={**environ.inherited(), **command.env, owned.TOKEN: lease.token},
         directory=launch.directory,
         lease=leases.lease_path(lease.token),
         about=lease.about(),
         keep_warm_s=launch.keep_warm_s,
         socket_path=leases.socket_path(lease.token) if warm else None,
+        cleanup=box.cleanup() if box is not None else (),
+        elsewhere=box.pids if box is not None else None,
     )
+    shown = Command(environ.masked_argv(command.argv), environ.masked_env(command.env))
+    return process, shown
 
 
-def _wait(
-    launch: _Launch, process: OwnedProcess, command: Command, added: Mapping[str, str]
-) -> StartUp:
+def _wait(launch: _Launch, process: OwnedProcess, command: Command) -> StartUp:
     """Wait for the first token and return how the engine came there."""
     waiter = Waiter(
         process,
@@ -237,7 +258,7 @@ def _wait(
     from_log = launch.adapter.phases(read_log(process.log))
     known_s = min(max((p.end_s for p in from_log), default=0.0), ready.ready_s)
     return StartUp(
-        command=Command(environ.masked_argv(command.argv), environ.masked_env(added)),
+        command=command,
         phases=(
             *from_log,
             Phase("ready", known_s, ready.ready_s, "readiness"),
