@@ -118,7 +118,7 @@ def test_scaling_slope_and_tail():
 
 # -- RANGE, CROSS --------------------------------------------------------------------------------
 @pytest.mark.parametrize(
-    ("factor", "expected"), [(0.55, "supported"), (0.9, "contradicted"), (0.6, "inconclusive")]
+    ("factor", "expected"), [(0.55, "supported"), (0.9, "contradicted"), (0.598, "inconclusive")]
 )
 def test_reduction_at_each_length(factor, expected):
     slow = {128: 85.0, 512: 120.0, 2048: 280.0}
