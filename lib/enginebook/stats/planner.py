@@ -32,7 +32,11 @@ def power_to_win(
     if sd == 0:
         return 1.0 if gap > 0 else 0.0
     limit = special.stdtrit(blocks - 1, 1 - alpha / 2)
-    return float(1 - special.nctdtr(blocks - 1, gap * math.sqrt(blocks) / sd, limit))
+    shift = gap * math.sqrt(blocks) / sd
+    missed = float(special.nctdtr(blocks - 1, shift, limit))
+    if math.isnan(missed):  # underflow, from shifts of about 40
+        return float(st.nct.sf(limit, blocks - 1, shift))
+    return 1 - missed
 
 
 def power_to_tie(
