@@ -1,0 +1,106 @@
+"""How much of a key-value cache holds live tokens: preallocated, grown, or paged."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from enginebook.errors import InputError
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """A policy: reserve `max_tokens` at the start, or pages of `page_tokens` as a request grows."""
+
+    page_tokens: int = 0
+    max_tokens: int = 0
+
+    def __post_init__(self) -> None:
+        if (self.page_tokens > 0) == (self.max_tokens > 0):
+            raise InputError("a reservation has either page_tokens or max_tokens")
+
+
+def utilisation(
+    input_tokens: ArrayLike, output_tokens: ArrayLike, reservation: Reservation
+) -> float:
+    """Return live tokens over reserved slots, summed over all decode steps of all requests.
+
+    Parameters
+    ----------
+    input_tokens, output_tokens
+        (n,) lengths of requests; those longer than `max_tokens` are cut to it.
+
+    Notes
+    -----
+    Step k of a request with input i holds i + k live tokens. The sum over steps weights a request
+    by how long it stays, which is what a server's gauge shows over time.
+    """
+    inputs, outputs = _lengths(input_tokens, output_tokens)
+    if reservation.max_tokens:
+        inputs = np.minimum(inputs, reservation.max_tokens)
+        outputs = np.minimum(outputs, reservation.max_tokens - inputs)
+        reserved = int(outputs.sum()) * reservation.max_tokens
+    else:
+        reserved = _paged_slots(inputs, outputs, reservation.page_tokens)
+    live = int((outputs * inputs + outputs * (outputs + 1) // 2).sum())
+    return live / reserved if reserved else math.nan
+
+
+def _lengths(input_tokens: ArrayLike, output_tokens: ArrayLike) -> tuple[Ints, Ints]:
+    inputs = np.asarray(input_tokens, dtype=np.int64)
+    outputs = np.asarray(output_tokens, dtype=np.int64)
+    if inputs.shape != outputs.shape or inputs.size == 0 or min(inputs.min(), outputs.min()) < 1:
+        raise InputError("lengths are two equal, non-empty arrays of numbers from 1")
+    return inputs, outputs
+
+
+def _paged_slots(inputs: Ints, outputs: Ints, page: int) -> int:
+    """Return the sum over steps of whole pages: f(i + o) - f(i) with f(n) = sum of ceil(m/page)."""
+
+    def slots_up_to(tokens: Ints) -> Ints:
+        whole, rest = tokens // page, tokens % page
+        return np.asarray(page * (page * whole * (whole + 1) // 2 + rest * (whole + 1)))
+
+    return int((slots_up_to(inputs + outputs) - slots_up_to(inputs)).sum())
+
+
+def concurrency_gain(
+    input_tokens: ArrayLike, output_tokens: ArrayLike, page_tokens: int, max_tokens: int
+) -> float:
+    """Return how many times more requests the same memory serves when paged than preallocated."""
+    paged = utilisation(input_tokens, output_tokens, Reservation(page_tokens=page_tokens))
+    whole = utilisation(input_tokens, output_tokens, Reservation(max_tokens=max_tokens))
+    return paged / whole
+
+
+def conversation_reuse(
+    turns: int, system_tokens: int, user_tokens: int, answer_tokens: int, page_tokens: int = 1
+) -> float:
+    """Return the share of prompt tokens that a prefix cache saves over one conversation.
+
+    Every turn's prompt is the whole history; what was computed before is reused in whole pages.
+    """
+    known, total, computed = 0, 0, 0
+    for _ in range(turns):
+        prompt = max(known, system_tokens) + user_tokens
+        reused = known // page_tokens * page_tokens
+        total += prompt
+        computed += prompt - reused
+        known = prompt + answer_tokens
+    return 1 - computed / total
+
+
+def lognormal_lengths(
+    count: int, mean: float, median: float, *, longest: int, seed: int = 0
+) -> Ints:
+    """Return lengths of a lognormal law, given by mean and median as traces publish them."""
+    if not 0 < median < mean:
+        raise InputError("a lognormal law has a median above 0 and a mean above the median")
+    sigma = math.sqrt(2 * math.log(mean / median))
+    drawn = np.random.default_rng(seed).lognormal(math.log(median), sigma, count)
+    return np.clip(np.rint(drawn), 1, longest).astype(np.int64)
