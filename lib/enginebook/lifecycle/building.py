@@ -16,6 +16,7 @@ from enginebook.lifecycle.installation import (
     Installation,
     count_packages,
     disk_bytes,
+    network_received_bytes,
     write_marker,
 )
 from enginebook.lifecycle.logged import Log
@@ -66,7 +67,7 @@ def build(site: Site) -> Installation:
         log.say(f"{directory.name} is not whole or was to be made again: removing it")
         shutil.rmtree(directory)
     requirements.check_disk(directory, site.environment.disk_gb, recipe.title)
-    started = time.monotonic()
+    started, received = time.monotonic(), network_received_bytes()
     try:
         installer, source = _fill(site)
         version = _prove(site, installer.python)
@@ -87,10 +88,16 @@ def build(site: Site) -> Installation:
         reused=False,
         log=log.path,
         steps=tuple(log.steps),
+        received_bytes=_received_since(received),
     )
     write_marker(installation)
     log.say(f"{recipe.title} {version} is installed ({installation.seconds:.0f} s)")
     return installation
+
+
+def _received_since(before: int | None) -> int | None:
+    now = network_received_bytes()
+    return now - before if before is not None and now is not None else None
 
 
 def _fill(site: Site) -> tuple[installers.Installer, TorchSource | None]:

@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import psutil
+
 from enginebook import store
 
 MARKER = "enginebook-installation.json"
@@ -64,6 +66,11 @@ class Installation:
         Everything the installers said; None when nothing was installed.
     steps
         What was done, with seconds.
+    base_url, program, image
+        Where an external server, a program or a container image is; else None.
+    received_bytes
+        What this host's network received meanwhile: the download, and little else on a quiet
+        host; about nothing when wheels came from the installer's cache or from disk.
     """
 
     python: Path | None
@@ -82,6 +89,7 @@ class Installation:
     base_url: str | None = None
     program: str | None = None
     image: str | None = None
+    received_bytes: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the installation as JSON, paths as texts."""
@@ -127,6 +135,13 @@ def disk_bytes(directory: Path) -> int:
                 seen.add((facts.st_dev, facts.st_ino))
                 total += facts.st_blocks * 512
     return total
+
+
+def network_received_bytes() -> int | None:
+    """Return what all network interfaces but the loopback have received since boot."""
+    counters = psutil.net_io_counters(pernic=True)
+    found = [c.bytes_recv for name, c in counters.items() if not name.startswith("lo")]
+    return sum(found) if found else None
 
 
 def count_packages(python: Path) -> int:

@@ -16,7 +16,7 @@ from typing import Any
 import torch  # type: ignore[import-not-found,unused-ignore]
 
 LEAST_REPEATS = 5
-CPU_MATRIX, GPU_MATRIX = 1024, 8192
+CPU_MATRIX, GPU_MATRIX = 2048, 8192
 GPU_COPY_BYTES = 4 << 30
 
 

@@ -65,6 +65,7 @@ def test_installs_proves_and_finds_again(tmp_path, forced, name):
     assert made.packages >= 1
     assert made.bytes > 10_000
     assert made.seconds > 0
+    assert made.received_bytes is None or made.received_bytes >= 0
     assert made.steps[0].name == "empty environment"
     assert "--require-hashes" in made.steps[1].command
     assert "--no-deps" in made.steps[1].command
