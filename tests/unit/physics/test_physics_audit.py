@@ -179,3 +179,33 @@ def test_a_table_without_first_tokens_is_fitted_by_its_rates():
     assert (found["verdict"], found["ttft_efficiency_high"], found["weights_error"]) == (
         "fits", None, None,
     )  # fmt: skip
+
+
+def test_vendor_figures_reach_what_served_engines_reach():
+    """NIM 1.8.0, Llama-3.3-70B FP8 on two H100 at concurrency 1: 58 % MBU, 45 % MFU."""
+    llama, place = model_named("llama-3.3-70b"), Placement(hardware_named("H100-SXM"), FP8, 2)
+    step = decode_bound(llama, place, 1, 5000 + 250)
+    assert step.seconds / 18.58e-3 == pytest.approx(0.581, abs=5e-3)
+    assert prefill_bound(llama, place, 5000).seconds / 406.77e-3 == pytest.approx(0.446, abs=3e-3)
+
+
+MEASURED_ON_ONE_H200 = [  # vLLM 0.26.0, Llama-3.3-70B FP8, random weights, 512 + 128 tokens
+    ("output_tokens_per_s", 1, 512, 47.7),
+    ("output_tokens_per_s", 16, 512, 534.0),
+    ("output_tokens_per_s", 128, 512, 1340.0),
+    ("tpot_p50_ms", 1, 512, 20.56),
+    ("tpot_p50_ms", 128, 512, 63.93),
+    ("ttft_p50_ms", 1, 128, 32.2),
+    ("ttft_p50_ms", 1, 2048, 254.0),
+    ("ttft_p50_ms", 1, 8192, 1136.0),
+]
+
+
+def test_what_a_real_engine_did_is_possible():
+    llama = model_named("llama-3.3-70b")
+    frame = pl.concat([cells(m, v, c, i) for m, c, i, v in MEASURED_ON_ONE_H200])
+    audit = audit_cells(frame, llama, H200, FP8)
+    assert set(audit["verdict"]) <= {"possible", "tight"}
+    assert audit["efficiency"].min() > 0.2
+    shares = audit.filter(metric="tpot_p50_ms", concurrency=1)
+    assert shares["mbu"][0] == pytest.approx(0.72, abs=0.01)
