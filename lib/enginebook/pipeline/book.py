@@ -94,6 +94,18 @@ class Book:
         """Return what the study is made of, as the run's manifest holds it."""
         return describe(self.study, self.plan)
 
+    def stage_failures(self) -> list[dict[str, Any]]:
+        """Return why stages of this run failed, in a batch run that goes on without them."""
+        run = self.outputs / "runs" / self.plan.run_id
+        if not (run / "plan.json").is_file():
+            return []
+        found = []
+        for stage in Plan.read(run / "plan.json").stages:
+            failure = self.outputs / stage.folder / "failure.json"
+            if failure.is_file() and not is_done(stage, self.outputs):
+                found.append({"stage": stage, **read_json(failure)})
+        return found
+
     def missing(self) -> list[str]:
         """Return the stages before this one that have not been run to their end."""
         before = [self.plan.stage(name) for name in self.stage.needs]

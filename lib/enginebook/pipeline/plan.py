@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +105,23 @@ class Plan:
     def of_kind(self, kind: str) -> list[Stage]:
         """Return the stages of one kind, in order."""
         return [s for s in self.stages if s.kind == kind]
+
+    def without(self, lost: Collection[str]) -> Plan:
+        """Return the plan of what is left when some stages cannot be had.
+
+        Stages that measure and are lost are dropped; those that derive need only what is left,
+        and get digests of their own, so that a partial result is never taken for the whole.
+        """
+        stages: dict[str, Stage] = {}
+        for stage in self.stages:
+            if stage.name in lost and stage.exclusive:
+                continue
+            needs = tuple(n for n in stage.needs if n in stages)
+            digest = stage.digest
+            if not stage.exclusive:
+                digest = digest_of([digest, [stages[n].digest for n in needs]])
+            stages[stage.name] = replace(stage, needs=needs, digest=digest)
+        return replace(self, stages=tuple(stages.values()))
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as JSON values."""

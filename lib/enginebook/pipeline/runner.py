@@ -8,7 +8,7 @@ import shutil
 import signal
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -138,7 +138,7 @@ def run(prepared: Prepared) -> Outcome:
         _write_run_folder(prepared)
         interrupted = _run_stages(prepared)
         if not interrupted:
-            _render_report(prepared)
+            _report(prepared)
         outcome = _outcome(prepared, time.monotonic() - started, interrupted=interrupted)
         finish_manifest(prepared.run_folder, outcome.to_json())
     _tell(prepared, outcome)
@@ -160,13 +160,13 @@ def _write_run_folder(prepared: Prepared) -> None:
             link.symlink_to(target)
 
 
-def _run_stages(prepared: Prepared) -> bool:
+def _run_stages(prepared: Prepared, plan_file: str = "plan.json") -> bool:
     """Return whether the run was interrupted."""
     if all(is_done(stage, prepared.outputs) for stage in prepared.plan.stages):
         return False
     watch = Watch(prepared.plan, prepared.outputs)
     snake = Snake(
-        plan_file=prepared.run_folder / "plan.json",
+        plan_file=prepared.run_folder / plan_file,
         outputs=prepared.outputs,
         directory=prepared.run_folder / "snakemake",
         exclusive=sorted(EXCLUSIVE),
@@ -185,13 +185,27 @@ def _run_stages(prepared: Prepared) -> bool:
     return False
 
 
-def _render_report(prepared: Prepared) -> None:
+def _report(prepared: Prepared) -> None:
+    """Render the report; of a study that failed in part, the report of what is left."""
+    lost = {s.stage.name for s in states(prepared.plan, prepared.outputs) if s.state != "done"}
+    if not lost:
+        _render(prepared)
+        return
+    left = replace(prepared, plan=prepared.plan.without(lost))
+    if not left.plan.of_kind("load"):
+        return
+    write_json(prepared.run_folder / "partial.json", left.plan.to_json())
+    start_manifest(prepared.run_folder, prepared.study, left.plan, prepared.host)
+    if not _run_stages(left, "partial.json"):
+        _render(left)
+
+
+def _render(prepared: Prepared) -> None:
     """Render the report stage's notebook when it is done and newer than the HTML file."""
-    stage = prepared.plan.stage("report")
-    marker = prepared.outputs / stage.marker
-    html = prepared.report
+    stage, html = prepared.plan.stage("report"), prepared.report
     if not is_done(stage, prepared.outputs):
         return
+    marker = prepared.outputs / stage.marker
     if html.is_file() and html.stat().st_mtime >= marker.stat().st_mtime:
         return
     render_run(prepared.run_folder)
@@ -239,7 +253,7 @@ def _outcome(prepared: Prepared, seconds: float, *, interrupted: bool) -> Outcom
     return Outcome(
         exit_status=status,
         run_id=plan.run_id,
-        report=prepared.report if complete and prepared.report.is_file() else None,
+        report=prepared.report if not interrupted and prepared.report.is_file() else None,
         findings=findings,
         failures=failures,
         stages=stages,
@@ -256,6 +270,8 @@ def _tell(prepared: Prepared, outcome: Outcome) -> None:
     for failure in outcome.failures:
         _tell_failure(failure)
     done = sum(s["state"] == "done" for s in outcome.stages)
+    if outcome.report:
+        print(f"\nreport of what is there: {outcome.report}")
     what = "stopped" if outcome.exit_status == INTERRUPTED else "failed"
     print(f"\n{what}: {done} of {len(outcome.stages)} stages are done and kept", file=sys.stderr)
     print(f"log: {prepared.run_folder / 'snakemake' / 'engine.log'}", file=sys.stderr)

@@ -42,6 +42,10 @@ if os.environ.get("EMPTY") != kind:
     for name in {promised!r}:
         path = folder / name
         path.parent.mkdir(exist_ok=True)
+        if path.suffix == ".parquet":
+            from enginebook.report import schema
+            schema.empty(path.stem).write_parquet(path)
+            continue
         path.write_text('{{"findings": ["One.", "Two.", "Three."]}}')
     if kind == "report":
         html = pathlib.Path(os.environ["ENGINEBOOK_OUTPUTS"]) / "reports"

@@ -27,7 +27,8 @@ def environment(**more: str) -> dict[str, str]:
 def run(root: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*RUN, str(root / "params" / "mini.yaml"), *words],
-        cwd=root, env=environment(**env), capture_output=True, text=True, timeout=LIMIT_S,
+        cwd=root, env=environment(**env), capture_output=True, text=True,
+        timeout=LIMIT_S, check=False,
     )  # fmt: skip
 
 
@@ -52,6 +53,7 @@ def change(root: Path, **changes: Any) -> None:
 
 def outcome(root: Path, *words: str, **env: str) -> dict[str, Any]:
     done = run(root, "--json", str(root / "out.json"), *words, **env)
+    assert (root / "out.json").is_file(), done.stderr
     return {**json.loads((root / "out.json").read_text()), "said": done.stdout + done.stderr}
 
 
@@ -168,9 +170,7 @@ def test_two_runs_at_once_on_one_folder_are_refused(checkout: Path) -> None:
     assert f"another run (process {first.pid})" in second.stderr
 
 
-def wait_for(
-    process: subprocess.Popen[Any], root: Path, stage: str
-) -> list[psutil.Process]:
+def wait_for(process: subprocess.Popen[Any], root: Path, stage: str) -> list[psutil.Process]:
     """Wait until a stage's notebook runs; return the run's whole process tree."""
     diary_file = root / "outputs" / "diary.txt"
     deadline = time.monotonic() + 60
@@ -194,3 +194,23 @@ def test_bad_parameters_exit_2_before_anything_starts(checkout: Path) -> None:
     assert done.returncode == 2
     assert "mini.yaml: key blocks" in done.stderr
     assert not (checkout / "outputs" / "stages").exists()
+
+
+def test_one_failed_engine_leaves_a_report_of_the_other(checkout: Path) -> None:
+    launch = checkout / "notebooks" / "20_launch.ipynb"
+    planted = "== kind:\\n"
+    text = launch.read_text()
+    assert planted in text
+    launch.write_text(text.replace(planted, '== kind and engine == \\"two\\":\\n', 1))
+    partial = outcome(checkout, FAIL="launch")
+    assert partial["exit_status"] == 1
+    assert "report of what is there" in partial["said"]
+    assert Path(partial["report"]).is_file()
+    done = {s["name"] for s in partial["stages"] if s["state"] == "done"}
+    assert {"launch-one", "load-one-b0", "load-one-b1"} <= done
+    assert "compare" not in done
+
+    whole = outcome(checkout)
+    assert whole["exit_status"] == 0
+    assert started(checkout).count("load-one-b0") == 1
+    assert started(checkout).count("compare") == 2

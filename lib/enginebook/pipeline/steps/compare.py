@@ -57,6 +57,14 @@ def compare_engines(book: Book) -> Compared:
         When not a single cell has been measured.
     """
     rows, failures, missing = _read_cells(book)
+    failures += [
+        {
+            "engine": failure["stage"].parameters.get("engine"),
+            "cell": failure["stage"].name,
+            "reason": failure["error"],
+        }
+        for failure in book.stage_failures()
+    ]
     if not rows:
         raise EnginebookError(
             "no load cell of this study has been measured on this host",
