@@ -260,26 +260,32 @@ def main() -> int:
     args.tokenizer, args.peers = args.tokenizer.resolve(), args.peers.resolve()
     results: list[dict[str, Any]] = []
     for level in (LEVELS[int(text)] for text in args.levels.split(",")):
-        for client in CLIENTS:
-            if args.only and client.name not in args.only.split(","):
-                continue
-            if client.needs and not (args.peers / client.needs).is_dir():
-                print(f"{level.streams:5} {client.name:22} left out: no environment", flush=True)
-                continue
-            try:
-                with held(args.lock):
-                    result = compare(client, level, args)
-            except (RuntimeError, OSError, KeyError, ValueError, json.JSONDecodeError) as error:
-                print(f"{level.streams:5} {client.name:22} failed: {error}", flush=True)
-                results.append(
-                    {"client": client.name, "streams": level.streams, "failed": str(error)}
-                )
-                continue
-            show(result)
-            results.append(asdict(result))
-    if args.json is not None:
-        write_json(args.json, {"cores": os.cpu_count(), "results": results})
+        for client in wanted(args):
+            results.append(attempt(client, level, args))
+            if args.json is not None:
+                write_json(args.json, {"cores": os.cpu_count(), "results": results})
     return 0
+
+
+def wanted(args: argparse.Namespace) -> list[Client]:
+    """Return the clients that are asked for and there; say which are not there."""
+    named = [c for c in CLIENTS if not args.only or c.name in args.only.split(",")]
+    missing = [c for c in named if c.needs and not (args.peers / c.needs).is_dir()]
+    for client in missing:
+        print(f"{client.name}: left out, no environment {args.peers / str(client.needs)}")
+    return [c for c in named if c not in missing]
+
+
+def attempt(client: Client, level: Level, args: argparse.Namespace) -> dict[str, Any]:
+    """Measure a client, or say why that did not work; print either."""
+    try:
+        with held(args.lock):
+            result = compare(client, level, args)
+    except (RuntimeError, OSError, KeyError, ValueError) as error:
+        print(f"{level.streams:5} {client.name:22} failed: {error}", flush=True)
+        return {"client": client.name, "streams": level.streams, "failed": str(error)}
+    show(result)
+    return asdict(result)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections import deque
 from collections.abc import Callable
 
 from enginebook.load.clock import NS_PER_MS, NS_PER_S, now_ns
@@ -39,7 +40,7 @@ class Client:
         self._sockaddr: tuple[int, tuple[object, ...]] | None = None
         self.on_end: Callable[[Exchange], None] = lambda _: None
         self.active: dict[Exchange, Connection | None] = {}
-        self.finished: list[Exchange] = []
+        self.finished: deque[Exchange] = deque()
         self.payloads: dict[Exchange, bytes] = {}
 
     # -- opening

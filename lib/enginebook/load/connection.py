@@ -18,6 +18,9 @@ from enginebook.load.exchange import Exchange, Fault
 
 _BODY_END = b"0\r\n\r\n"
 _BODY_END_BYTES = len(_BODY_END)
+# OpenAI's own mark of the end in a chunk of its own, and the end of the chunks behind it: no body
+# goes on after that, and the parser need not walk through the whole answer between two stamps.
+_STREAM_END = b"data: [DONE]\n\n\r\n0\r\n\r\n"
 
 
 class Owner(Protocol):
@@ -65,7 +68,10 @@ class Connection(asyncio.Protocol):
         self._pieces.append(data)
         # a chunked body can only end here if the piece does, or if it is a rest of the end mark
         if self._eager or data.endswith(_BODY_END) or len(data) < _BODY_END_BYTES:
-            self._feed()
+            if not self._eager and data.endswith(_STREAM_END):
+                self._end("")
+            else:
+                self._feed()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End the exchange in flight, if there is one."""
@@ -167,6 +173,6 @@ class Connection(asyncio.Protocol):
         self._exchange = None
         exchange.fault, exchange.fault_text = fault, text
         exchange.end_ns = self._stamps[-1] if self._stamps and not fault else now_ns()
-        if fault or not self._complete or not self._parser.should_keep_alive():
+        if fault or self._until_close or not self._parser.should_keep_alive():
             self.close()
         self._owner.ended(self, exchange)

@@ -20,6 +20,8 @@ from enginebook.load.plan import Planned
 
 TICK_NS = 10_000_000
 _TICKS_PER_CHECK = 10
+_WRITE_BUDGET_NS = 500_000
+_MOST_UNWRITTEN = 4096
 
 
 def cpu_seconds() -> float:
@@ -79,7 +81,7 @@ class Phase:
             self._alarm.set(at_ns)
             await self._over
         self._alarm.close()
-        self._write_finished()
+        self._write_finished(hurry=True)
         for planned in () if self._payloads.endless else self._payloads.rest():
             self._spool.write(_never_sent(planned, at_ns))
         report = self.report
@@ -130,11 +132,14 @@ class Phase:
         self._driver.stop()
         self._client.cancel_all(reason)
 
-    def _write_finished(self) -> None:
-        for exchange in self._client.finished:
+    def _write_finished(self, *, hurry: bool = False) -> None:
+        """Write ended exchanges, but no longer than a stamp may wait unless they pile up."""
+        finished = self._client.finished
+        until_ns = now_ns() + _WRITE_BUDGET_NS
+        while finished and (hurry or len(finished) > _MOST_UNWRITTEN or now_ns() < until_ns):
+            exchange = finished.popleft()
             self._count(exchange)
             self._spool.write(exchange)
-        self._client.finished.clear()
 
     def _count(self, exchange: Exchange) -> None:
         self.report.chunks += len(exchange.stamps)

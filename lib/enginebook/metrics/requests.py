@@ -69,15 +69,31 @@ def _source() -> pl.Expr:
     )
 
 
+def generated_rows(chunks: pl.DataFrame) -> npt.NDArray[np.bool_]:
+    """Return which chunks hold generated text, shape (chunks,)."""
+    return chunks["kind"].is_in(list(GENERATED)).to_numpy()
+
+
+def token_counts(chunks: pl.DataFrame) -> npt.NDArray[np.float64]:
+    """Return the tokens of each chunk, NaN where unknown, shape (chunks,)."""
+    return chunks["tokens"].cast(pl.Float64).to_numpy()
+
+
+def _running_total(tokens: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    unknown = np.isnan(tokens)
+    return np.cumsum(np.where(unknown, 0.0, tokens) if unknown.any() else tokens)
+
+
 def _first_tokens(chunks: pl.DataFrame) -> pl.DataFrame:
     """Return (request, first_tokens); null where the tokens of the first chunk are unknown."""
-    generated = chunks["kind"].cast(pl.String).is_in(GENERATED).to_numpy()
+    generated = generated_rows(chunks)
     request = chunks["request"].to_numpy()
-    tokens = chunks["tokens"].cast(pl.Float64).fill_null(np.nan).to_numpy()
+    tokens = token_counts(chunks)
     # a delta without text before the first chunk can be a token whose bytes came with that chunk
-    past = np.cumsum(np.nan_to_num(tokens))
+    past = _running_total(tokens)
     rows = np.flatnonzero(generated)
-    firsts = rows[np.unique(request[rows], return_index=True)[1]]
+    of = request[rows]
+    firsts = rows[np.flatnonzero(np.diff(of, prepend=of[:1] - 1))]
     begins = np.searchsorted(request, request[firsts], side="left")
     before = np.where(begins > 0, past[begins - 1], 0.0)
     counts = np.where(np.isnan(tokens[firsts]), np.nan, past[firsts] - before)
@@ -116,18 +132,19 @@ def chunk_gaps(chunks: pl.DataFrame, requests: pl.DataFrame) -> Gaps:
     completed = measured(requests).filter(pl.col("status").cast(pl.String) == "completed")
     good = np.sort(completed["request"].to_numpy())
     request = chunks["request"].to_numpy()
-    tokens = chunks["tokens"].cast(pl.Float64).fill_null(np.nan).to_numpy()
-    past = np.cumsum(np.nan_to_num(tokens))
-    generated = chunks["kind"].cast(pl.String).is_in(GENERATED).to_numpy()
+    tokens = token_counts(chunks)
+    past = _running_total(tokens)
+    generated = generated_rows(chunks)
     rows = np.flatnonzero(generated & np.isin(request, good))
-    recv = chunks["recv_ns"].to_numpy()[rows]
     of = request[rows]
-    same = of[1:] == of[:-1]
-    count = np.diff(past[rows])
-    count[np.isnan(tokens[rows][1:])] = np.nan
+    later = np.flatnonzero(of[1:] == of[:-1]) + 1
+    after, before = rows[later], rows[later - 1]
+    recv = chunks["recv_ns"].to_numpy()
+    count = past[after] - past[before]
+    count[np.isnan(tokens[after])] = np.nan
     return Gaps(
-        gap_ms=(np.diff(recv) / NS_PER_MS)[same],
-        tokens=count[same],
-        recv_ns=recv[1:][same],
-        request=of[1:][same],
+        gap_ms=(recv[after] - recv[before]) / NS_PER_MS,
+        tokens=count,
+        recv_ns=recv[after],
+        request=request[after],
     )

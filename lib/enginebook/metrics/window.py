@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from enginebook.metrics.requests import request_metrics
+from enginebook.metrics.requests import generated_rows, request_metrics, token_counts
 
 NS_PER_S = 1e9
 FULL_SHARE = 0.95
@@ -129,8 +129,7 @@ def _token_stamps(
     frame: pl.DataFrame, chunks: pl.DataFrame
 ) -> tuple[Times, npt.NDArray[np.float64]]:
     good = frame.filter(pl.col("status").cast(pl.String) != "failed")["request"].to_numpy()
-    generated = chunks["kind"].cast(pl.String).is_in(("content", "reasoning", "tool")).to_numpy()
-    tokens = chunks["tokens"].cast(pl.Float64).fill_null(np.nan).to_numpy()
+    generated, tokens = generated_rows(chunks), token_counts(chunks)
     keep = np.isin(chunks["request"].to_numpy(), good) & (generated | (tokens > 0))
     return chunks["recv_ns"].to_numpy()[keep], tokens[keep]
 
