@@ -3,6 +3,7 @@
 >>> from enginebook.claims import load_register, judge
 """
 
+from enginebook.claims.consistency import against_own_tables
 from enginebook.claims.guide import Workload, rank
 from enginebook.claims.judge import judge
 from enginebook.claims.model import Claim, Register, Setting
@@ -15,6 +16,7 @@ __all__ = [
     "Register",
     "Setting",
     "Workload",
+    "against_own_tables",
     "decision_rules",
     "explain_register",
     "feature_table",

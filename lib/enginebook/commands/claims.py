@@ -33,19 +33,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Judge and print; 1 only with --strict and a contradicted claim."""
-    from enginebook.claims import load_register
+    from enginebook.claims import against_own_tables, load_register
     from enginebook.store import write_json
 
     register = load_register(args.file)
     frame = _chosen(_judged(register, args.run), register, args)
     hypotheses = _hypotheses(register)
-    print(_one(frame, register) if args.id else _table(frame, hypotheses))
+    own = against_own_tables(register)
+    print(_one(frame, register) if args.id else _table(frame, hypotheses, own))
     if args.json:
         explained = hypotheses.to_dicts() if hypotheses is not None else []
         result = {
             "title": register.title,
             "claims": frame.to_dicts(),
             "hypotheses": explained,
+            "own_tables": own.to_dicts(),
             "sources": {k: v.model_dump() for k, v in register.sources.items()},
         }
         write_json(args.json, result)
@@ -100,7 +102,7 @@ def _hypotheses(register: Register) -> pl.DataFrame | None:
     return explain_register(register)
 
 
-def _table(frame: pl.DataFrame, hypotheses: pl.DataFrame | None) -> str:
+def _table(frame: pl.DataFrame, hypotheses: pl.DataFrame | None, own: pl.DataFrame) -> str:
     lines = [_line(row) for row in frame.iter_rows(named=True)]
     counts = frame.group_by("verdict").len().sort("len", descending=True)
     lines += ["", ", ".join(f"{n} {word}" for word, n in counts.iter_rows())]
@@ -109,6 +111,13 @@ def _table(frame: pl.DataFrame, hypotheses: pl.DataFrame | None) -> str:
     if hypotheses is not None:
         lines += ["", "which hardware explains the quoted figures:"]
         lines += [f"  {h['hypothesis']:<24} {h['verdict']}" for h in hypotheses.to_dicts()]
+    if not own.is_empty():
+        lines += ["", "the source against its own tables:"]
+        lines += [
+            f"  {r['claim_id']:<10} {'agrees' if r['agrees'] else 'disagrees':<10} "
+            f"claimed {r['claimed']}; the tables say {r['tables_say']}"
+            for r in own.to_dicts()
+        ]
     return "\n".join(lines)
 
 

@@ -26,6 +26,9 @@ from enginebook.physics.capacity import (
     widest_weights_bits,
 )
 from enginebook.physics.hardware import Hardware, hardware_named, hardware_table
+from enginebook.physics.hypotheses import Hypothesis, fit_hypotheses, usual_hypotheses
+from enginebook.physics.little import littles_law
+from enginebook.physics.models import model_named
 from enginebook.physics.precision import BF16, FP8, INT4_G128, NVFP4, Precision, precision_named
 from enginebook.physics.shapes import Experts, LatentAttention, ModelShape
 
@@ -37,6 +40,7 @@ __all__ = [
     "Bound",
     "Experts",
     "Hardware",
+    "Hypothesis",
     "LatentAttention",
     "ModelShape",
     "Placement",
@@ -46,10 +50,13 @@ __all__ = [
     "audit_cells",
     "crossover_batch",
     "decode_bound",
+    "fit_hypotheses",
     "hardware_named",
     "hardware_table",
     "kv_bytes_per_token",
     "kv_capacity_tokens",
+    "littles_law",
+    "model_named",
     "possibility",
     "precision_named",
     "prefill_bound",
@@ -60,6 +67,7 @@ __all__ = [
     "speculative_factor",
     "step_weight_bytes",
     "tensor_parallel_s",
+    "usual_hypotheses",
     "weight_bytes",
     "weights_share",
     "widest_weights_bits",

@@ -120,6 +120,8 @@ def test_claims_without_a_run(tmp_path, capsys):
     text = capsys.readouterr().out
     assert "78 n/a, 31 impossible, 22 possible, 4 implausible" in text
     assert "1 x H100-SXM bf16        cannot be loaded" in text
+    assert "RAT-02     disagrees  claimed crosses above 64; the tables say crosses at 52.2" in text
+    assert len(found["own_tables"]) > 10
 
 
 def test_claims_with_a_run(tmp_path, capsys):

@@ -21,6 +21,7 @@ from enginebook.physics import (
     require_possible,
 )
 from enginebook.physics.hypotheses import Hypothesis, fit_hypotheses, usual_hypotheses
+from enginebook.physics.little import littles_law
 from enginebook.physics.models import model_named
 
 LLAMA = model_named("llama-3.1-8b")
@@ -209,3 +210,21 @@ def test_what_a_real_engine_did_is_possible():
     assert audit["efficiency"].min() > 0.2
     shares = audit.filter(metric="tpot_p50_ms", concurrency=1)
     assert shares["mbu"][0] == pytest.approx(0.72, abs=0.01)
+
+
+def closed_loop(requests_per_s, ttft_ms, tpot_ms):
+    means = {"requests_per_s": requests_per_s, "ttft_mean_ms": ttft_ms, "tpot_mean_ms": tpot_ms}
+    return pl.concat([cells(m, v) for m, v in means.items()])
+
+
+def test_littles_law_holds_for_a_closed_loop_and_flags_what_breaks_it():
+    residence_s = 0.1 + 127 * 0.02
+    good = littles_law(closed_loop(8 / residence_s, 100.0, 20.0)).row(0, named=True)
+    assert good["implied"] == pytest.approx(8)
+    assert good["consistent"] is True
+    # token times that miss part of the answer leave streams unaccounted for
+    bad = littles_law(closed_loop(8 / residence_s, 100.0, 15.0)).row(0, named=True)
+    assert bad["gap"] < -0.2
+    assert bad["consistent"] is False
+    assert littles_law(cells("requests_per_s", 5.0)).is_empty()
+    assert littles_law(closed_loop(1.0, 100.0, 20.0).filter(pl.col("value") != 20)).is_empty()
