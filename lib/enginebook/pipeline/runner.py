@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
+import shlex
 import shutil
 import signal
 import sys
@@ -16,6 +16,7 @@ from typing import Any
 from enginebook.engines.recipes import recipe_for
 from enginebook.errors import DONE, INTERRUPTED, MEASURED_FAILURE, InputError
 from enginebook.lifecycle.host import host_facts, host_id
+from enginebook.paths import project_root
 from enginebook.pipeline.checks import check_before_start
 from enginebook.pipeline.lock import only_run
 from enginebook.pipeline.manifest import finish_manifest, start_manifest
@@ -57,8 +58,9 @@ class Prepared:
     @property
     def resume(self) -> str:
         """Return the command that goes on where this run stops."""
-        output = f" --output {self.outputs}" if os.environ.get("ENGINEBOOK_OUTPUTS") else ""
-        return f"enginebook run {self.params}{output}"
+        usual = self.outputs == (project_root() / "outputs").resolve()
+        words = ["enginebook", "run", str(self.params)]
+        return shlex.join(words if usual else [*words, "--output", str(self.outputs)])
 
 
 @dataclass(frozen=True)

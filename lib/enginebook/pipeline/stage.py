@@ -79,7 +79,7 @@ def run_stage(plan: Plan, stage: Stage, outputs: Path) -> None:
     try:
         _execute(plan, stage, outputs, folder)
         _check_promises(stage, folder)
-    except BaseException as error:
+    except Exception as error:  # a stop (SystemExit) is no failure of the stage
         write_json(folder / "failure.json", _failure(folder, error))
         raise
     finally:
