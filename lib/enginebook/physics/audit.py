@@ -180,6 +180,8 @@ def _reason(verdict: Possibility, efficiency: float, place: Placement, limit: st
         return (
             f"{text}: the measurement, the lengths, the precision or the hardware is not as stated"
         )
+    if place.hardware.measured and efficiency > 1:
+        return f"{text}, as measured on this host: was the host busy then? run 00_host again"
     if verdict == "implausible":
         return f"{text}: served engines reach 50-75 % in decode and 35-65 % in prefill"
     return text

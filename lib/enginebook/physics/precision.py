@@ -50,9 +50,18 @@ FP8_KV8: Final = Precision("fp8-kv8", 8, "fp8", kv_bits=8)
 INT4_G128: Final = Precision("int4-g128", 4 + _SCALE_AND_ZERO_BITS / 128, "bf16")
 NVFP4: Final = Precision("nvfp4", 4.5, "fp4", kv_bits=8)
 MXFP4: Final = Precision("mxfp4", 4.25, "bf16")
+
+
+def _gguf_compute(bits: float) -> str:
+    """Return in which arithmetic llama.cpp multiplies: activations follow the weights' width."""
+    if bits > _HALF_BITS:
+        return "fp32"
+    return "bf16" if bits == _HALF_BITS else "int8"
+
+
 # GGUF: bits a weight by the block layouts of llama.cpp; the tables are quantised as well.
 GGUF: Final = {
-    name: Precision(f"gguf-{name}", bits, "int8" if bits < _HALF_BITS else "fp32", table_bits=bits)
+    name: Precision(f"gguf-{name}", bits, _gguf_compute(bits), table_bits=bits)
     for name, bits in {
         "f32": 32.0, "f16": 16.0, "bf16": 16.0, "q8_0": 8.5, "q6_k": 6.5625, "q5_k_m": 5.5,
         "q5_1": 6.0, "q5_0": 5.5, "q4_k_m": 4.5, "q4_1": 5.0, "q4_0": 4.5,

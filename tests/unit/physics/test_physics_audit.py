@@ -100,6 +100,7 @@ def test_a_small_model_may_sit_in_the_cache_of_the_host():
     rate = 20e9 / weights * 1.1  # a tenth above what memory alone would allow
     audit = audit_cells(cells("output_tokens_per_s", rate, concurrency=1, inputs=8), SMALL, HOST)
     assert audit["verdict"][0] == "implausible"
+    assert "was the host busy then" in audit["reason"][0]
     assert audit["mfu"][0] is None  # bf16 was not measured on this host: no rate, no verdict on it
     big_cache = Hardware("host", 20e9, {}, cache_bytes=512 << 20, slack=0.15, measured=True)
     audit = audit_cells(cells("output_tokens_per_s", rate, concurrency=1), SMALL, big_cache)

@@ -210,6 +210,13 @@ def test_compressed_tensors():
     assert (found.weight_bits, found.compute) == (4.625, "bf16")
 
 
+def test_gguf_formats():
+    found = {n: precision_named(f"gguf-{n}") for n in ("f32", "f16", "q8_0", "q4_1")}
+    assert [p.compute for p in found.values()] == ["fp32", "bf16", "int8", "int8"]
+    assert [p.weight_bits for p in found.values()] == [32, 16, 8.5, 5]
+    assert all(p.table_bits == p.weight_bits for p in found.values())
+
+
 def test_unknown_names_are_refused_with_the_known_ones():
     with pytest.raises(InputError, match="H100-SXM"):
         hardware_named("TPU v9")
@@ -312,6 +319,7 @@ def test_a_host_is_its_gpu_or_its_measured_cpu():
     found = Hardware.from_host(cpu)
     assert (found.bandwidth, found.cache_bytes, found.name) == (12e9, 33554432, "EPYC")
     assert found.rate("fp32") == 1e11
+    assert found.slack == 1.0
     assert found.rate("bf16") is None  # of a measured device only what was measured is known
     with pytest.raises(InputError, match="no memory bandwidth"):
         Hardware.from_host({"gpus": [], "ceilings": {}})
