@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import altair as alt
@@ -95,8 +98,6 @@ def test_an_engine_has_its_colour_in_every_chart(name: str, data: StudyData) -> 
 
 
 def test_every_colour_of_a_chart_has_a_dark_partner(data: StudyData) -> None:
-    import re
-
     for name in CHARTS:
         used = set(re.findall(r"#[0-9a-f]{6}\b", json.dumps(spec(name, data))))
         assert used <= set(theme.swaps()), name
@@ -223,13 +224,11 @@ def test_titles_are_wrapped(text: str, width: int, lines: list[str]) -> None:
 
 def test_labels_at_the_ends_of_lines_do_not_overlap() -> None:
     scale = alt.Scale(type="log", domain=[10, 1000])
-    import math
-
     placed = base.spread([100.0, 101.0, 102.0], scale)
     gap = (math.log(1000) - math.log(10)) * base.LABEL_GAP / base.HEIGHT
     heights = [math.log(v) for v in placed]
     assert heights == sorted(heights)
-    assert all(b - a >= gap * 0.999 for a, b in zip(heights, heights[1:], strict=False))
+    assert all(b - a >= gap * 0.999 for a, b in pairwise(heights))
     apart = base.spread([20.0, 500.0], scale)
     assert apart == pytest.approx([20.0, 500.0])
 

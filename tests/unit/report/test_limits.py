@@ -56,7 +56,9 @@ def test_limits_of_a_measured_machine_have_a_width(data: StudyData) -> None:
 
 def test_one_stream_is_bound_by_reading_the_weights(data: StudyData) -> None:
     one = limits(data.points, served()).filter(
-        pl.col("metric") == "output_tokens_per_s", pl.col("scenario") == "throughput", pl.col("concurrency") == 1
+        pl.col("metric") == "output_tokens_per_s",
+        pl.col("scenario") == "throughput",
+        pl.col("concurrency") == 1,
     )  # fmt: skip
     weights = 4 * 134_515_008  # SmolLM2-135M's parameters in float32
     assert one["low"][0] == pytest.approx(2e10 / weights, rel=0.03)

@@ -6,15 +6,24 @@ import pytest
 
 from enginebook.report.fragment import Fragment, NoData, neutral, safe
 from enginebook.report.numbers import (
-    NONE, data_size, duration_ms, figure, in_unit, ratio, seconds, share,
+    NONE,
+    data_size,
+    duration_ms,
+    figure,
+    in_unit,
+    ratio,
+    seconds,
+    share,
 )  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("value", "shown"),
     [
-        (None, NONE), (float("nan"), NONE), (float("inf"), NONE), (0, "0"), (1234.5, "1,234"),
-        (123.45, "123"), (12.345, "12.3"), (1.2345, "1.23"), (0.012345, "0.0123"), (-3.2, "\u22123.20"),
+        (None, NONE), (float("nan"), NONE), (float("inf"), NONE), (0, "0"),
+        (1234.5, "1,234"),
+        (123.45, "123"), (12.345, "12.3"), (1.2345, "1.23"), (0.012345, "0.0123"),
+        (-3.2, "\u22123.20"),
         (1e-9, "0.000000"),
     ],
 )  # fmt: skip

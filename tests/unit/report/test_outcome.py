@@ -44,16 +44,11 @@ def study(values: dict[str, float], rows: list[dict[str, Any]], metric: str = RA
 
 
 def row(
-    a: str, b: str, verdict: str, ratio: float, low: float | None, high: float | None, **more: Any
+    a: str, b: str, verdict: str, ratio: float, *interval: float | None, **more: Any
 ) -> dict[str, Any]:
-    return {
-        "engine_a": a,
-        "engine_b": b,
-        "verdict": verdict,
-        "ratio": ratio,
-        "low": low,
-        "high": high,
-    } | more
+    low, high = interval
+    pair = {"engine_a": a, "engine_b": b, "verdict": verdict}
+    return pair | {"ratio": ratio, "low": low, "high": high} | more
 
 
 def test_a_better_value_alone_is_no_win() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from enginebook import report
 from enginebook.report.text import LANGUAGES, catalogue, count, known, listing, say
+from enginebook.study import Study
 
 PACKAGE = Path(report.__file__).parent
 SAYING = {"say", "count", "known", "no_data", "_facts", "texts"}
@@ -31,9 +32,9 @@ def literals() -> Iterator[str]:
     """Yield every string in the package's source that looks like a key of the catalogue."""
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                if re.fullmatch(r"[a-z_]+(\.[a-z0-9_]+)+", node.value):
-                    yield node.value
+            value = node.value if isinstance(node, ast.Constant) else None
+            if isinstance(value, str) and re.fullmatch(r"[a-z_]+(\.[a-z0-9_]+)+", value):
+                yield value
 
 
 def test_both_languages_hold_the_same_keys() -> None:
@@ -107,6 +108,4 @@ def test_words_of_the_data_are_kept_when_unknown() -> None:
 
 
 def test_the_languages_are_those_of_the_study_file() -> None:
-    from enginebook.study import Study
-
     assert set(LANGUAGES) == set(Study.model_fields["language"].annotation.__args__)  # type: ignore[union-attr]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
@@ -12,10 +12,26 @@ from enginebook.report import theme
 # Machado, Oliveira, Fernandes 2009: full protanopia, deuteranopia, tritanopia, in linear RGB
 BLINDNESS = {
     "none": np.eye(3),
-    "protan": np.array([[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]]),
-    "deutan": np.array([[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.01182, 0.04294, 0.968881]]),
-    "tritan": np.array([[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.3039]]),
-}  # fmt: skip # noqa: E501
+    "protan": np.array(
+        [
+            0.152286,
+            1.052583,
+            -0.204868,
+            0.114503,
+            0.786281,
+            0.099216,
+            -0.003882,
+            -0.048116,
+            1.051998,
+        ]
+    ).reshape(3, 3),
+    "deutan": np.array(
+        [0.367322, 0.860646, -0.227968, 0.280085, 0.672501, 0.047413, -0.01182, 0.04294, 0.968881]
+    ).reshape(3, 3),
+    "tritan": np.array(
+        [1.255528, -0.076749, -0.178779, -0.078411, 0.930809, 0.147602, 0.004733, 0.691367, 0.3039]
+    ).reshape(3, 3),
+}
 COMMON = ("vllm", "sglang", "tensorrt-llm", "llama.cpp")
 READABLE, GRAPHIC = 4.5, 3.0  # WCAG 2: text, and parts of graphics
 
@@ -93,4 +109,4 @@ def test_every_light_colour_has_one_dark_partner() -> None:
 def test_neighbouring_parts_differ_in_lightness() -> None:
     for place in (0, 1):
         lights = [lab(linear(pair[place]))[0] for pair in theme.PARTS]
-        assert all(abs(a - b) > 6 for a, b in zip(lights, lights[1:], strict=False))
+        assert all(abs(a - b) > 6 for a, b in pairwise(lights))

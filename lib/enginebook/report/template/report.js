@@ -103,7 +103,14 @@
     });
   });
   if (window.vegaEmbed) {
-    drawAll().then(() => { document.documentElement.setAttribute("data-ready", ""); });
+    // drawing moves what comes after it: go to the linked section again, unless the reader moved on
+    let moved = false;
+    ["wheel", "touchmove", "keydown", "pointerdown"].forEach((kind) => addEventListener(kind, () => { moved = true; }, { once: true, passive: true }));
+    drawAll().then(() => {
+      const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+      if (target && !moved) target.scrollIntoView({ behavior: "instant" });
+      document.documentElement.setAttribute("data-ready", "");
+    });
     let pending = 0;
     new ResizeObserver(() => { clearTimeout(pending); pending = setTimeout(drawAll, 150); }).observe(main);
   } else {
