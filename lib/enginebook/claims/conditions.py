@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import polars as pl
+
 from enginebook.claims.model import Setting
 from enginebook.errors import InputError
 from enginebook.physics import hardware_named
@@ -84,12 +86,19 @@ def _precision_key(name: str) -> str:
     return {"fp16": "bf16", "float16": "bf16", "bfloat16": "bf16"}.get(name.lower(), name.lower())
 
 
-def conditions_of(host: Mapping[str, Any] | None, manifest: Mapping[str, Any] | None) -> Conditions:
-    """Return the conditions that a host's facts and a manifest (or a study) describe."""
+def conditions_of(
+    host: Mapping[str, Any] | None,
+    manifest: Mapping[str, Any] | None,
+    installs: pl.DataFrame | None = None,
+) -> Conditions:
+    """Return the conditions that a host's facts, a manifest (or a study) and installs describe."""
     facts, whole = host or {}, manifest or {}
+    known = [] if installs is None else installs.select("engine", "version").rows()
+    versions = {str(engine): str(version) for engine, version in known if version}
     inner = whole.get("study")
     study: Mapping[str, Any] = inner if isinstance(inner, Mapping) else whole
-    engines = [e for e in study.get("engines") or () if isinstance(e, Mapping)]
+    named = [e for e in study.get("engines") or () if isinstance(e, Mapping)]
+    engines = [_with_recipe(e, whole) for e in named]
     gpus = facts.get("gpus") or []
     cpu = facts.get("cpu") or {}
     return Conditions(
@@ -99,7 +108,7 @@ def conditions_of(host: Mapping[str, Any] | None, manifest: Mapping[str, Any] | 
         model=_model(study),
         precision=_precision(study, engines),
         families={str(e["name"]): family_of(e["name"], str(e.get("recipe", ""))) for e in engines},
-        versions=_versions(whole),
+        versions=versions,
         digest=digest_of(dict(study)) if study else None,
     )
 
@@ -127,8 +136,10 @@ def _precision(study: Mapping[str, Any], engines: list[Mapping[str, Any]]) -> st
     return known.pop() if len(known) == 1 else None
 
 
-def _versions(manifest: Mapping[str, Any]) -> dict[str, str]:
-    engines = manifest.get("engines")
-    if not isinstance(engines, Mapping):
-        return {}
-    return {k: str(v["version"]) for k, v in engines.items() if v.get("version")}
+def _with_recipe(engine: Mapping[str, Any], manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an engine of a study whose options stand over those of its recipe, where known."""
+    facts = manifest.get("engines")
+    entry = facts.get(engine["name"]) if isinstance(facts, Mapping) else None
+    recipe = (entry or {}).get("recipe")
+    base = recipe.get("options") if isinstance(recipe, Mapping) else None
+    return {**engine, "options": {**(base or {}), **(engine.get("options") or {})}}

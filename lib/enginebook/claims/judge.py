@@ -77,7 +77,7 @@ def judge(
         refused=[*simulated_engines, *_simulated(comparisons)],
         installs=installs,
         memory=memory,
-        conditions=conditions_of(host, manifest),
+        conditions=conditions_of(host, manifest, installs),
     )
     return pl.DataFrame([_row(c, run) for c in register.claims], schema=CLAIM_SCHEMA)
 

@@ -240,6 +240,7 @@ def test_installs_and_memory():
     )  # fmt: skip
     row = verdict("DEP-01", None, installs=installs)
     assert (row["verdict"], row["measured"]) == ("supported", "0.33.0: 150 packages, 9.00 GB")
+    assert row["versions"] == "vllm 0.33.0"
     memory = pl.DataFrame(
         {
             "engine": ["vllm"],
@@ -257,6 +258,10 @@ def test_conditions():
     found = conditions_of(GPU_HOST, {"run": "x", "study": study("a", tensor_parallel_size=4)})
     assert (found.devices, found.model, found.has_gpu) == (4, "llama-3.1-8b", True)
     assert conditions_of(None, None).has_gpu is None
+    recipe = {"options": {"dtype": "float16", "tensor_parallel_size": 2}}
+    whole = {"study": study("a"), "engines": {"a": {"title": "A", "recipe": recipe}}}
+    assert (conditions_of(GPU_HOST, whole).precision, found.precision) == ("float16", None)
+    assert conditions_of(GPU_HOST, whole).devices == 2
     labels = {
         "vllm-cpu": "vllm",
         "TRT-LLM": "tensorrt_llm",
