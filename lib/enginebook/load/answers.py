@@ -77,8 +77,8 @@ def read_stream(body: bytes) -> Answer:
         if run is None:
             break
         _take_events(answer, run.head, offset)
-        answer.kinds += [run.kind] * len(run.texts)
-        answer.texts += run.texts
+        answer.kinds += [run.kind if text else EMPTY for text in run.texts]
+        answer.texts += [text or None for text in run.texts]
         answer.counts += [None] * len(run.texts)
         answer.starts += [offset + start for start in run.starts]
         answer.ends += [offset + end for end in run.ends]

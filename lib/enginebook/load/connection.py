@@ -46,7 +46,7 @@ class Connection(asyncio.Protocol):
         self._eager = True
         self._complete = False
         self._until_close = False
-        self._chunked = self._sized = self._trailer = False
+        self._chunked = self._sized = self._trailer = self._keep_alive = False
         self._parser: Any = None
         self.alive = False
         self.served = 0
@@ -146,7 +146,7 @@ class Connection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         """Reset the framing (called by the parser)."""
-        self._chunked = self._sized = self._trailer = False
+        self._chunked = self._sized = self._trailer = self._keep_alive = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Note how the body is framed (called by the parser)."""
@@ -162,6 +162,7 @@ class Connection(asyncio.Protocol):
         """Decide how to look for the end (called by the parser)."""
         self._eager = not self._chunked or self._trailer  # trailers hide the end mark
         self._until_close = not self._chunked and not self._sized
+        self._keep_alive = bool(self._parser.should_keep_alive())  # forgotten once it is complete
 
     def on_message_complete(self) -> None:
         """Note the end of the answer (called by the parser)."""
@@ -173,6 +174,6 @@ class Connection(asyncio.Protocol):
         self._exchange = None
         exchange.fault, exchange.fault_text = fault, text
         exchange.end_ns = self._stamps[-1] if self._stamps and not fault else now_ns()
-        if fault or self._until_close or not self._parser.should_keep_alive():
+        if fault or self._until_close or not self._keep_alive:
             self.close()
         self._owner.ended(self, exchange)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Protocol
 
 from enginebook.load.client import Client
 from enginebook.load.clock import NS_PER_S, Alarm, now_ns
 from enginebook.load.exchange import Exchange
 from enginebook.load.payloads import Conversation, Payloads
+from enginebook.load.plan import Planned
 
 NEVER_SENT = "the run ended before it was sent"
 
@@ -30,6 +32,9 @@ class Driver(Protocol):
     @property
     def done(self) -> bool:
         """Return whether nothing is in flight and nothing more will be sent."""
+
+    def unsent(self) -> Iterator[Planned]:
+        """Return what was planned and never sent, after the end of a run of a planned length."""
 
 
 class ClosedLoop:
@@ -67,6 +72,10 @@ class ClosedLoop:
     def done(self) -> bool:
         """Return whether all is over."""
         return self._stopped and not self._client.active
+
+    def unsent(self) -> Iterator[Planned]:
+        """Return what is left of the plan."""
+        return self._payloads.rest()
 
 
 class OpenLoop:
@@ -131,6 +140,10 @@ class OpenLoop:
         over = self._stopped or self._next is None
         return over and not self._waiting and not self._client.active
 
+    def unsent(self) -> Iterator[Planned]:
+        """Return what is left of the plan."""
+        return self._payloads.rest()
+
 
 class Sessions:
     """Each of N streams holds conversations: answer, think, ask again with all that was said."""
@@ -138,6 +151,7 @@ class Sessions:
     def __init__(
         self, client: Client, conversations: Iterator[Conversation],
         alarm: Callable[[Callable[[], None]], Alarm], streams: int, think_time_s: float,
+        *, endless: bool,
     ) -> None:  # fmt: skip
         self._client = client
         self._conversations = conversations
@@ -145,6 +159,8 @@ class Sessions:
         self._streams = streams
         self._think_ns = int(think_time_s * NS_PER_S)
         self._talking: dict[int, Conversation] = {}
+        self._given_up: list[Conversation] = []  # with the turns that they still had
+        self._endless = endless
         self._due: list[tuple[int, int, Conversation]] = []
         self._stopped = False
 
@@ -154,8 +170,8 @@ class Sessions:
             self._open(at_ns)
 
     def _open(self, at_ns: int) -> None:
-        conversation = next(self._conversations, None)
-        if conversation is not None and not self._stopped:
+        conversation = None if self._stopped else next(self._conversations, None)
+        if conversation is not None:
             self._ask(conversation, at_ns)
 
     def _ask(self, conversation: Conversation, at_ns: int) -> None:
@@ -166,9 +182,9 @@ class Sessions:
     def on_end(self, exchange: Exchange) -> None:
         """Feed the answer back and take up the next turn after the think time."""
         conversation = self._talking.pop(exchange.planned.index)
-        if self._stopped:
-            return
-        if not conversation.hear(exchange):
+        goes_on = conversation.hear(exchange)
+        if self._stopped or not goes_on:
+            self._given_up.append(conversation)
             self._open(exchange.end_ns)
             return
         if self._think_ns == 0:
@@ -193,3 +209,9 @@ class Sessions:
     def done(self) -> bool:
         """Return whether all is over."""
         return not self._client.active and (self._stopped or not self._due)
+
+    def unsent(self) -> Iterator[Planned]:
+        """Return the turns of broken-off conversations and of those never begun."""
+        broken_off = [*self._given_up, *(c for _, _, c in self._due)]
+        for conversation in chain(broken_off, () if self._endless else self._conversations):
+            yield from conversation.turns

@@ -82,7 +82,7 @@ class Phase:
             await self._over
         self._alarm.close()
         self._write_finished(hurry=True)
-        for planned in () if self._payloads.endless else self._payloads.rest():
+        for planned in () if self._payloads.endless else self._driver.unsent():
             self._spool.write(_never_sent(planned, at_ns))
         report = self.report
         report.end_ns, report.made_late = now_ns(), self._payloads.made_late

@@ -102,7 +102,10 @@ class Worker:
             talks = conversations(
                 self.plan.measured(self.job.worker, self.job.workers), self.writer, _SESSIONS_AHEAD
             )
-            return Sessions(self.client, talks, self.alarm, self.streams, workload.think_time_s)
+            return Sessions(
+                self.client, talks, self.alarm, self.streams, workload.think_time_s,
+                endless=self.plan.count is None,
+            )  # fmt: skip
         if workload.kind == "closed_loop":
             return ClosedLoop(self.client, self.payloads, self.streams)
         limit = workload.max_concurrency
