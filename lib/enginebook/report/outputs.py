@@ -46,7 +46,10 @@ def data_html(data: Mapping[str, Any], language: Language) -> str:
     if CHART_MIME in data:
         return chart_html(data, language)
     if "text/html" in data:
-        return f'<div class="eb-html">{clean_html(_text(data["text/html"]))}</div>'
+        html = clean_html(_text(data["text/html"]))
+        for side in ("left", "right"):  # the page's own styles align by class
+            html = html.replace(f' style="text-align:{side}"', "")
+        return f'<div class="eb-html">{html}</div>'
     if SVG_MIME in data:
         return _picture(_svg_uri(_text(data[SVG_MIME])), data)
     for mime in IMAGES:

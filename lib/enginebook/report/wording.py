@@ -68,14 +68,17 @@ def sentence(outcome: Outcome, language: Language, what: Place = "full") -> str:
     if outcome.kind == "tie":
         return say("outcome.tie", language, **fields)
     if outcome.kind == "undecided":
-        return say("outcome.undecided", language, **fields) + _more_blocks(pair, language)
+        return say("outcome.undecided", language, **fields) + _why_open(pair, language)
     return say("outcome.none", language, reason=reason(pair.reason, language), **fields)
 
 
-def _more_blocks(pair: Pair, language: Language) -> str:
+def _why_open(pair: Pair, language: Language) -> str:
+    """Return why an interval that leaves no doubt alone does not decide, and what would."""
+    text = say("outcome.family", language) if "significant alone" in pair.reason else ""
     if pair.blocks_needed is None:
-        return ""
-    return say("outcome.more", language, blocks=count(pair.blocks_needed, "block", language))
+        return text
+    blocks = count(pair.blocks_needed, "block", language)
+    return text + say("outcome.more", language, blocks=blocks)
 
 
 def reason(text: str, language: Language) -> str:

@@ -190,3 +190,14 @@ def test_the_reasons_are_those_that_the_statistics_give(
         assert texts
         for text in texts:
             assert any("\u4e00" <= c <= "\u9fff" for c in reason(text, "zh")), text
+
+
+def test_a_clear_interval_that_does_not_decide_is_explained() -> None:
+    text = "44% better to 48% better: the margin is 5.0%; significant alone (p = 0.02), not as one of 21 comparisons; about 3 blocks would decide"  # noqa: E501
+    open_row = row("a", "b", "undecided", 1.46, 1.44, 1.48, reason=text, blocks_needed=3)
+    found = outcome(study({"a": 146, "b": 100}, [open_row]), LOAD, RATE)
+    assert found is not None
+    assert "clear alone, but not as one of so many comparisons; about 3 blocks" in sentence(
+        found, "en"
+    )
+    assert "作为 21 项比较之一则不显著" in reason(text, "zh")

@@ -91,9 +91,7 @@ def manifest(data: StudyData) -> Fragment | NoData:
 def _facts(
     facts: Mapping[str, Any], caption: str, missing: str, language: Language, folded: str = ""
 ) -> Fragment | NoData:
-    rows: list[Row] = [
-        [_name(path, language), _shown(path, v)] for path, v in flat(facts) if path
-    ]
+    rows: list[Row] = [[_name(path, language), _shown(path, v)] for path, v in flat(facts) if path]
     if not rows:
         return NoData(say(caption, language), say(missing, language))
     columns = [Column(say("table.what", language)), Column(say("table.value", language))]

@@ -172,7 +172,9 @@
     search.addEventListener("input", update);
     tests.push((row) => row.textContent.toLocaleLowerCase().includes(search.value.trim().toLocaleLowerCase()));
     bar.append(search, shown);
-    table.closest(".eb-table").before(bar);
+    const region = table.closest(".eb-table");
+    region.before(bar);
+    region.classList.toggle("eb-tall", rows.length > 24);
     update();
     heads.forEach((head, column) => sortable(table, head, column));
   };
