@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -125,7 +125,7 @@ def _model(study: Mapping[str, Any]) -> str | None:
     return str(spec) if spec else None
 
 
-def _precision(study: Mapping[str, Any], engines: list[Mapping[str, Any]]) -> str | None:
+def _precision(study: Mapping[str, Any], engines: Sequence[Mapping[str, Any]]) -> str | None:
     """Return the precision when all engines are told the same one."""
     spec = study.get("model")
     named = [spec.get("precision")] if isinstance(spec, Mapping) else []

@@ -43,7 +43,7 @@ def pooled_interval(
         One array a run, requests along the first axis in order of time.
     statistic
         A function of the pooled requests: a mean, a rate, `goodput`. Not a quantile, whose
-        jackknife covers 90 to 93 %; for those see `per_run_interval`.
+        jackknife covers 89 to 94 %; for those see `per_run_interval`.
 
     Notes
     -----
