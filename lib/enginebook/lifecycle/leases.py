@@ -136,6 +136,14 @@ def end(running: Running) -> list[int]:
     return [p.pid for p in left]
 
 
+def end_those_in(directory: Path, say: Callable[[str], None]) -> None:
+    """End servers whose folder is needed for another one: they would share log and status."""
+    for running in all_noted():
+        if running.facts.get("directory") == str(directory) and running.guarded():
+            say(f"ending {running.label}, which was started from the same folder")
+            end(running)
+
+
 def reap_leftovers(say: Callable[[str], None]) -> int:
     """End what servers without a guard left behind; returns how many processes were killed."""
     count = 0

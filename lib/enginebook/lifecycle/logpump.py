@@ -26,7 +26,7 @@ class LogPump:
         self.started = started
         self.segment_bytes = segment_bytes
         self._rest = b""
-        for stale in _older(path):
+        for stale in (*_older(path), path):  # a file that another still writes stays its own
             stale.unlink(missing_ok=True)
         self._file = path.open("wb", buffering=0)
         self._written = 0

@@ -276,7 +276,13 @@ def start(
         "about": dict(about or {}),
     }
     popen = _start_guard(order, env, directory / "guard.log")
-    facts = _first_word(popen, directory / "guard.log")
+    try:
+        facts = _first_word(popen, directory / "guard.log")
+    except BaseException:
+        # A traceback that somebody keeps would keep the pipe open, and so the engine alive.
+        popen.terminate()
+        PipeHold(popen).release()
+        raise
     if facts["trouble"]:
         popen.wait()
         raise EngineError(

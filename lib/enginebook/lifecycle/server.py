@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from enginebook import store
@@ -20,7 +20,7 @@ from enginebook.lifecycle.logpump import read_log
 from enginebook.lifecycle.models import prepare_model
 from enginebook.lifecycle.owned import OwnedProcess, StopReport
 from enginebook.lifecycle.readiness import Address, Waiter
-from enginebook.lifecycle.running import Server, StartUp
+from enginebook.lifecycle.running import FACTS_NAME, Server, StartUp
 from enginebook.study import EngineSpec, ModelSpec
 
 __all__ = ["Server", "StopReport", "serve"]
@@ -191,6 +191,8 @@ def _take_over(launch: _Launch) -> Server | None:
 
 def _start(launch: _Launch, port: int) -> Server:
     """Start the engine; where the free port was lost to somebody else, once more on another."""
+    leases.end_those_in(launch.directory, launch.say)
+    (launch.directory / FACTS_NAME).unlink(missing_ok=True)
     options, title = launch.recipe.options, launch.recipe.title
     require_fit(launch.model, options, on_gpu=launch.on_gpu, who=title)
     for attempt in range(START_ATTEMPTS):
@@ -255,8 +257,8 @@ def _wait(launch: _Launch, process: OwnedProcess, command: Command) -> StartUp:
     )
     ready = waiter.wait()
     launch.say(f"ready after {ready.ready_s:.1f} s, first token after {ready.first_token_s:.1f} s")
-    from_log = launch.adapter.phases(read_log(process.log))
-    known_s = min(max((p.end_s for p in from_log), default=0.0), ready.ready_s)
+    from_log = _until(ready.ready_s, launch.adapter.phases(read_log(process.log)))
+    known_s = max((p.end_s for p in from_log), default=0.0)
     return StartUp(
         command=command,
         phases=(
@@ -267,6 +269,13 @@ def _wait(launch: _Launch, process: OwnedProcess, command: Command) -> StartUp:
         ready_s=ready.ready_s,
         first_token_s=ready.first_token_s,
     )
+
+
+def _until(limit_s: float, phases: list[Phase]) -> list[Phase]:
+    """Cut phases at a time: a line may be stamped a moment after it was printed."""
+    return [
+        replace(p, start_s=min(p.start_s, limit_s), end_s=min(p.end_s, limit_s)) for p in phases
+    ]
 
 
 def _server(

@@ -106,3 +106,25 @@ def test_a_dead_warm_server_is_not_taken_over(fake, model, tmp_path):
         first.stop()
     with serve(fake(), model, directory=tmp_path / "b", keep_warm_s=60) as second:
         assert not second.attached
+
+
+def test_another_configuration_in_the_same_folder_replaces_it(fake, model, tmp_path):
+    with serve(fake(), model, directory=tmp_path / "a", keep_warm_s=60) as first:
+        pass
+    said: list[str] = []
+    with serve(
+        fake(busy_s=0.1), model, directory=tmp_path / "a", keep_warm_s=60, on_event=said.append
+    ) as second:
+        assert not first.alive()
+        assert second.alive()
+        assert any("from the same folder" in text for text in said)
+        assert len(leases.all_noted()) == 1
+        assert second.stop().reason == "stopped"
+
+
+def test_a_server_that_is_still_starting_is_not_taken_over(fake, model, tmp_path):
+    with serve(fake(), model, directory=tmp_path / "a", keep_warm_s=60) as first:
+        (tmp_path / "a" / "server.json").unlink()
+    with serve(fake(), model, directory=tmp_path / "b", keep_warm_s=60) as second:
+        assert not second.attached
+        assert first.alive()

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from enginebook.errors import EngineError, InputError
-from enginebook.lifecycle import leases, ports, server
+from enginebook.lifecycle import leases, owned, ports, server
 from enginebook.lifecycle.server import serve
 
 FAKE_ENGINE = Path(__file__).with_name("fake_engine.py")
@@ -49,7 +49,7 @@ def test_phases_follow_each_other(fake, model, tmp_path):
         names = [p.name for p in s.phases]
         assert names == ["weights", "ready", "first_token"]
         for before, after in zip(s.phases, s.phases[1:], strict=False):
-            assert before.end_s <= after.start_s + 0.05
+            assert before.end_s <= after.start_s
             assert after.start_s <= after.end_s
 
 
@@ -137,21 +137,19 @@ def test_death_by_signal_is_named(fake, model, tmp_path):
 
 
 def test_hang_at_start_ends_with_the_log(fake, model, tmp_path):
-    begun = time.monotonic()
     said: list[str] = []
     with (
-        pytest.raises(EngineError, match=r"within 2 s(.|\n)*fake engine: loading"),
+        pytest.raises(EngineError, match=r"within 4 s(.|\n)*fake engine: loading"),
         serve(
             fake(fault="hang,fork"),
             model,
             directory=tmp_path / "s",
-            timeout_s=2,
+            timeout_s=4,
             on_event=said.append,
         ),
     ):
         pass
-    assert time.monotonic() - begun < 10
-    assert any("loading" in text for text in said)
+    assert said
     assert leases.all_noted() == []
 
 
@@ -275,3 +273,22 @@ def test_proxy_is_not_used_for_the_loopback(fake, model, tmp_path, monkeypatch):
         proxy.shutdown()
     assert hits == []
     assert any(v.startswith(b"no_proxy=") and b"127.0.0.1" in v for v in inside)
+
+
+def test_interrupt_before_the_guards_first_word_leaves_nothing(tmp_path, monkeypatch):
+    """The traceback is kept, as a notebook keeps it; the engine must end all the same."""
+    started = []
+
+    def interrupted(popen, log):
+        started.append(popen)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(owned, "_first_word", interrupted)
+    argv = [sys.executable, str(FAKE_ENGINE), "--fault", "fork"]
+    with pytest.raises(KeyboardInterrupt) as kept:
+        owned.start(argv, env=dict(os.environ), directory=tmp_path)
+    started[0].wait(10)
+    started[0].stdout.close()
+    assert kept.tb is not None
+    shown = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
+    assert str(tmp_path) not in shown.stdout
