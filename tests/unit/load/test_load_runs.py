@@ -326,6 +326,13 @@ def test_what_cannot_be_proved_is_flagged_and_not_failed(good):
     assert "output_length" in verdict.flags
 
 
+def test_a_template_that_is_cached_is_no_warm_cache(good):
+    chat = replace(good, instrument={**good.instrument, "prompt_overhead_tokens": 24})
+    cached = {"cached_tokens": pl.lit(24, pl.Int32)}
+    assert gate(changed(chat, **cached), SMALL).checks["cache"]["ok"] is True
+    assert gate(changed(good, **cached), SMALL).checks["cache"]["ok"] is False
+
+
 def test_a_busy_host_is_flagged(good):
     assert gate(good, SMALL, {"others_cpu_share": 0.5}).checks["host"]["ok"] is False
     assert gate(good, SMALL, {"others_cpu_share": 0.01}).checks["host"]["ok"] is True
