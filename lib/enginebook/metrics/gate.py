@@ -14,7 +14,7 @@ from enginebook.metrics.window import steady_state
 
 MOST_FAILED_SHARE = 0.01
 MOST_CLIENT_CPU_SHARE = 0.8
-MOST_OTHERS_CPU_SHARE = 0.10
+MOST_OTHERS_CPU_SHARE = 0.08
 MOST_SCHEDULE_LAG_MS = 5.0
 MOST_TOKENS_PER_CHUNK = 1.05
 MOST_CACHED_TOKENS = 1  # a radix cache may find one equal opening token of an earlier run

@@ -73,6 +73,9 @@ def _shape(book: Book) -> ModelShape:
 def _precision(book: Book, engine: str) -> Precision:
     """Return the precision an engine serves in: its dtype option, else that of its model file."""
     recipe = recipe_for(book.study.engine(engine))
+    path = book.study.model.path
+    if path is not None and path.endswith(".gguf") and recipe.model_format == "gguf":
+        raise InputError(f"the precision of {path} is not known, so no limit can be stated")
     dtype = str(recipe.options.get("dtype") or "float32")
     return precision_named(PRECISION_OF_DTYPE.get(dtype, dtype))
 
