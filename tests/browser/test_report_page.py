@@ -131,7 +131,7 @@ def test_claims_are_filtered_searched_and_sorted(report_file: Path, open_page: O
     head.locator("button").press("Enter")
     assert head.get_attribute("aria-sort") == "ascending"
     first = [claims.locator("tbody tr").nth(i).locator("td").first.inner_text() for i in range(5)]
-    assert first == sorted(first)
+    assert first == sorted(first, key=str.lower)
     head.locator("button").press("Enter")
     assert claims.locator("tbody tr").first.locator("td").first.inner_text() == first[-1]
 

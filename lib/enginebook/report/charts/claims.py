@@ -73,7 +73,7 @@ def _chart(frame: pl.DataFrame, language: Language) -> base.Figure:
         x=alt.X("claims:Q", stack="zero",
                 axis=alt.Axis(title=say("axis.claims", language), grid=True, format="d",
                               values=_whole_ticks(frame))),
-        y=alt.Y("subject:N", title=None, sort="-x"),
+        y=alt.Y("subject:N", title=None, sort=_rows(frame)),
         order=alt.Order("order:Q"),
         color=alt.Color("name:N", scale=alt.Scale(domain=domain, range=colours), sort=domain,
                         legend=alt.Legend(columns=4)),
@@ -87,10 +87,19 @@ def _chart(frame: pl.DataFrame, language: Language) -> base.Figure:
     return alt.layer(bars).properties(width=base.WIDTH, height=height)
 
 
+def _rows(frame: pl.DataFrame) -> list[str]:
+    """Return topics from many claims to few; what is gathered of small ones comes last."""
+    counted = frame.group_by("topic", "subject", maintain_order=True).agg(pl.col("claims").sum())
+    last = pl.col("topic") == REMAINING
+    ordered = counted.sort(last, -pl.col("claims").cast(pl.Int64), "subject")
+    return [str(name) for name in ordered["subject"].to_list()]
+
+
 def _whole_ticks(frame: pl.DataFrame) -> list[int]:
     """Return about six whole numbers up to the longest bar."""
     longest = int(frame.group_by("topic").agg(pl.col("claims").sum())["claims"].to_numpy().max())
-    return list(range(0, longest + 1, max(1, -(-longest // 6))))
+    step = next(s for s in (1, 2, 5, 10, 20, 50, 100, longest) if longest <= 7 * s)
+    return list(range(0, longest + 1, step))
 
 
 def _title(claims: pl.DataFrame, language: Language) -> str:

@@ -18,9 +18,8 @@ def claims(data: StudyData) -> Fragment | NoData:
     if data.claims.is_empty():
         return NoData(say("table.claims", language), say("nodata.claims", language))
     columns = [
-        Column(say("table.claim", language)),
-        Column(say("table.topic", language), filtered=True),
         Column(say("table.statement", language)),
+        Column(say("table.topic", language), filtered=True),
         Column(say("table.claimed", language)),
         Column(say("table.measured", language)),
         Column(say("table.physics", language), filtered=True),
@@ -36,9 +35,8 @@ def _row(row: dict[str, Any], language: Language) -> Row:
     if row["low"] is not None and row["high"] is not None:
         span = f"{figure(row['low'])} – {figure(row['high'])}"
     return [
-        Value(row["claim_id"], code=True),
+        Value(row["statement"] or NONE, note=row["claim_id"]),
         _word("topic", row["topic"], language),
-        row["statement"] or NONE,
         NONE if row["claimed"] in {None, row["statement"]} else row["claimed"],
         Value(row["measured"] or NONE, note=span),
         _verdict(row["physics_verdict"], language),
