@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from enginebook.load.run import LoadProgress, run_load, run_load_async
     from enginebook.load.samples import Sampler
     from enginebook.load.saturation import Slo, find_saturation
+    from enginebook.load.sweeping import sweep
     from enginebook.load.target import Target
     from enginebook.load.workload import Workload
 
@@ -32,6 +33,7 @@ _PLACES = {
     "reference_server": "reference",
     "run_load": "run",
     "run_load_async": "run",
+    "sweep": "sweeping",
     "write_records": "records",
 }
 
@@ -49,6 +51,7 @@ __all__ = [
     "reference_server",
     "run_load",
     "run_load_async",
+    "sweep",
     "write_records",
 ]
 

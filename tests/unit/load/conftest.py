@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -32,6 +33,7 @@ class Scripted:
     """A TCP server on loopback that answers the n-th request by the n-th script (or the last)."""
 
     scripts: Sequence[Sequence[Step]]
+    tls: ssl.SSLContext | None = None
     requests: list[bytes] = field(default_factory=list)
     connections: int = 0
 
@@ -43,7 +45,8 @@ class Scripted:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        scheme = "https" if self.tls is not None else "http"
+        return f"{scheme}://127.0.0.1:{self._listener.getsockname()[1]}"
 
     def _accept(self) -> None:
         while True:
@@ -52,8 +55,13 @@ class Scripted:
             except OSError:
                 return
             self.connections += 1
-            self._open.append(sock)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self.tls is not None:
+                try:
+                    sock = self.tls.wrap_socket(sock, server_side=True)
+                except OSError:  # a client that does not trust us
+                    continue
+            self._open.append(sock)
             threading.Thread(target=self._serve, args=(sock,), daemon=True).start()
 
     def _serve(self, sock: socket.socket) -> None:
@@ -118,8 +126,8 @@ class Scripted:
 def serve_script() -> Iterator[Callable[..., Scripted]]:
     started: list[Scripted] = []
 
-    def start(*scripts: Sequence[Step]) -> Scripted:
-        started.append(Scripted(scripts))
+    def start(*scripts: Sequence[Step], tls: ssl.SSLContext | None = None) -> Scripted:
+        started.append(Scripted(scripts, tls))
         return started[-1]
 
     yield start

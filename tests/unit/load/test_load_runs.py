@@ -6,6 +6,8 @@ import argparse
 import asyncio
 import json
 import os
+import shutil
+import ssl
 import subprocess
 import sys
 import time
@@ -34,6 +36,7 @@ from enginebook.load import (
     reference_server,
     run_load,
     run_load_async,
+    sweep,
 )
 from enginebook.load.calibration import paired_stamps
 from enginebook.load.corpus import prose
@@ -139,6 +142,30 @@ def test_an_interrupt_leaves_no_process(server):
     with pytest.raises(KeyboardInterrupt):
         run_load(target(server), SMALL.but(requests=400), on_progress=interrupt)
     assert {p.pid for p in psutil.Process().children(recursive=True)} <= before
+
+
+def test_workers_end_when_their_owner_is_killed(serve_script, tmp_path):
+    _word_tokenizer(tmp_path)
+    never = serve_script(["hold"])
+    code = (
+        "from pathlib import Path; from enginebook.load import *; "
+        f"run_load(Target({never.url!r}, 'm', tokenizer=Path({str(tmp_path)!r})), "
+        "Workload(concurrency=1, requests=1))"
+    )
+    owner = subprocess.Popen([sys.executable, "-c", code])
+    wait_for(lambda: never.requests, 60)
+    workers = psutil.Process(owner.pid).children(recursive=True)
+    assert workers
+    owner.kill()
+    owner.wait()
+    wait_for(lambda: not any(w.is_running() and w.status() != "zombie" for w in workers), 20)
+
+
+def wait_for(condition, seconds):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)
 
 
 def test_a_dead_worker_is_an_error_with_its_message(server, monkeypatch):
@@ -248,6 +275,51 @@ def test_for_any_schedule_the_times_read_are_the_times_sent(server, drive, sched
             assert len(stamps) == tokens
             assert all(r >= s for r, s in zip(stamps, at["sent"], strict=True))
             assert at["sent"][0] - at["received"] >= ttft_ms * 1e6
+
+
+def test_a_sweep_has_prompts_of_its_own_at_each_point(server, tmp_path):
+    server.truth()
+    points = list(sweep(target(server), SMALL, "concurrency", [1, 2], directory=tmp_path))
+    assert [value for value, _ in points] == [1, 2]
+    assert {r.instrument["workload"]["seed"] for _, r in points} == {1000, 1001}
+    assert len(read_records(tmp_path / "concurrency-2").requests) == 16
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    if shutil.which("openssl") is None:
+        pytest.skip("no openssl to make a certificate with")
+    folder = tmp_path_factory.mktemp("tls")
+    key, cert = folder / "key.pem", folder / "cert.pem"
+    argv = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+    argv += ["-subj", "/CN=localhost", "-keyout", str(key), "-out", str(cert)]
+    subprocess.run(argv, check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(cert, key)
+    return context
+
+
+def stream_of_one():
+    event = '{"choices":[{"text":"a","finish_reason":"stop"}]}'
+    return [STREAM_HEAD + sse(event) + sse(usage(1)) + DONE + END]
+
+
+def test_tls_with_a_key_and_a_certificate_that_is_accepted(serve_script, drive, certificate):
+    server = serve_script(stream_of_one(), tls=certificate)
+    external = Target(server.url, "m", api_key="sesame", verify_tls=False)
+    load = Workload(concurrency=1, requests=3, input_tokens=8, output_tokens=1)
+    records = drive(external, load)
+    assert set(records.requests["status"]) == {"completed"}
+    assert b"Authorization: Bearer sesame\r\n" in server.requests[0]
+    assert server.connections == 1, "kept alive"
+
+
+def test_a_certificate_that_nobody_signed_is_refused(serve_script, drive, certificate):
+    server = serve_script(stream_of_one(), tls=certificate)
+    load = Workload(concurrency=1, requests=1, input_tokens=8, output_tokens=1)
+    records = drive(Target(server.url, "m"), load)
+    assert records.requests["error_kind"].to_list() == ["connect"]
+    assert server.requests == [], "no request, and no key, left this host"
 
 
 # -- samples
