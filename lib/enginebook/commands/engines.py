@@ -93,7 +93,8 @@ def _print(listed: list[dict[str, Any]]) -> None:
     states = {True: "installed", False: "not installed", None: "run by somebody else"}
     for e in listed:
         runs = "[green]runs here[/]" if e["runs_here"] else "[red]cannot run here[/]"
-        title = escape(f"{e['title']} {e['version']}")
+        version = "" if e["version"] == "any" else f" {e['version']}"
+        title = escape(e["title"] + version)
         console.print(f"[bold]{e['recipe']:<{width}}[/]{title}: {states[e['installed']]}, {runs}")
         console.print(" " * width + f"[dim]{', '.join([e['environment'], *e['labels']])}[/]")
         for what, remedy in e["obstacles"]:

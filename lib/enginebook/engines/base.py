@@ -86,6 +86,7 @@ class Adapter(Protocol):
     title: str
     model_format: ModelFormat
     ready_path: str
+    metrics_path: str  # of Prometheus text, where there are metrics
     metrics: Mapping[str, str]  # common name (running, waiting, kv_usage ...) -> Prometheus name
     features: Mapping[str, bool]  # prefix_cache, structured_output, metrics, dummy_weights ...
 

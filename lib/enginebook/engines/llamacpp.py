@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from enginebook.engines.base import Command, LaunchPlan, MemoryPart, ModelFormat, Phase
+from enginebook.engines.base import Command, LaunchPlan, ModelFormat
+from enginebook.engines.common import EngineAdapter, features
 from enginebook.engines.cpus import compute_cpus
-from enginebook.engines.logs import Mark, MemoryLine, memory_from_lines, phases_from_marks
-from enginebook.engines.options import CommonOptions, parse_options
-from enginebook.study import NonNegativeInt, OptionValue, PositiveInt
+from enginebook.engines.logs import Mark, MemoryLine
+from enginebook.engines.options import CommonOptions
+from enginebook.study import NonNegativeInt, PositiveInt
 
 LAUNCHER = Path(__file__).parent / "launchers" / "llamacpp_serve.py"
 DEFAULT_SLOTS = 8
@@ -42,13 +43,16 @@ class LlamaCppOptions(CommonOptions):
     gpu_layers: NonNegativeInt = 0
 
 
-class LlamaCpp:
+class LlamaCpp(EngineAdapter[LlamaCppOptions]):
     """Adapter of llama.cpp's server."""
 
     id = "llamacpp"
     title = "llama.cpp"
+    options_type = LlamaCppOptions
+    distribution = "xllamacpp"  # the last part of its version is the build of llama.cpp
+    marks = MARKS
+    memory_lines = MEMORY
     model_format: ModelFormat = "gguf"
-    ready_path = "/health"
     metrics: Mapping[str, str] = {
         "running": "llamacpp:requests_processing",
         "waiting": "llamacpp:requests_deferred",
@@ -58,25 +62,13 @@ class LlamaCpp:
         "decode_steps_total": "llamacpp:n_decode_total",
         "busy_slots_per_step": "llamacpp:n_busy_slots_per_decode",
     }
-    features: Mapping[str, bool] = {
-        "prefix_cache": True,
-        "structured_output": True,
-        "speculative_decoding": True,
-        "metrics": True,
-        "dummy_weights": False,
-        "tensor_parallel": False,
-    }
-
-    def check_options(self, options: Mapping[str, OptionValue], *, where: str = "") -> None:
-        """Raise InputError for an unknown or wrong option."""
-        self._options(options, where=where)
-
-    def _options(self, options: Mapping[str, OptionValue], *, where: str = "") -> LlamaCppOptions:
-        return parse_options(LlamaCppOptions, options, title=self.title, where=where)
+    features = features(
+        "prefix_cache", "structured_output", "speculative_decoding", "metrics", "force_length"
+    )
 
     def command(self, plan: LaunchPlan) -> Command:
         """Return the launcher's command line."""
-        o = self._options(plan.options)
+        o = self.options(plan.options)
         argv = [str(plan.python), str(LAUNCHER), "--model", str(plan.model.path)]
         argv += ["--alias", plan.model.model_id, "--host", plan.host, "--port", str(plan.port)]
         argv += ["--slots", str(o.max_num_seqs or DEFAULT_SLOTS)]
@@ -92,18 +84,6 @@ class LlamaCpp:
         for setting in o.extra_args:
             argv += ["--set", setting]
         return Command(tuple(argv))
-
-    def phases(self, log: Sequence[tuple[float, str]]) -> list[Phase]:
-        """Read start-up phases: imports, weights, cache."""
-        return phases_from_marks(log, MARKS)
-
-    def memory(self, log: Sequence[str]) -> list[MemoryPart]:
-        """Read bytes of weights and KV cache, and of buffers where the log has them."""
-        return memory_from_lines(log, MEMORY)
-
-    def version_code(self) -> str:
-        """Return source that prints the wheel's version; its last part is llama.cpp's build."""
-        return "from importlib.metadata import version; print(version('xllamacpp'))"
 
     def sampling_fields(self, output_tokens: int, *, prefix_cache: bool = True) -> dict[str, Any]:
         """Return body fields that force the length; reuse is decided by request here."""

@@ -18,7 +18,7 @@ from enginebook.engines.names import did_you_mean, listing
 from enginebook.errors import InputError
 from enginebook.study import EngineSpec, Frozen, OptionValue, PositiveFloat, Slug
 
-Version = Annotated[str, StringConstraints(pattern=r"^[0-9][0-9A-Za-z.+!-]*$")]
+Version = Annotated[str, StringConstraints(pattern=r"^([0-9][0-9A-Za-z.+!-]*|any)$")]
 LockName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*\.lock$")]
 Label = Literal["cpu", "cuda", "metal", "experimental", "community-build", "simulated"]
 Platform = Literal[
@@ -161,6 +161,8 @@ class Recipe(Frozen):
         Folder of that file; locks lie beside it.
     engine
         Id of the adapter that writes the command line.
+    version
+        Exact version; ``any`` where the engine is installed or run by somebody else.
     env
         Environment variables of the server process.
     options

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+from enginebook.engines.apple import Mlx, Omlx
 from enginebook.engines.base import Adapter
 from enginebook.engines.llamacpp import LlamaCpp
+from enginebook.engines.lmdeploy import Lmdeploy
 from enginebook.engines.names import did_you_mean, listing
+from enginebook.engines.ollama import Ollama
 from enginebook.engines.sglang import Sglang
+from enginebook.engines.tensorrt_llm import TensorrtLlm
 from enginebook.engines.vllm import Vllm
 from enginebook.errors import InputError
 
-ADAPTERS: dict[str, Adapter] = {a.id: a for a in (LlamaCpp(), Vllm(), Sglang())}
+ALL: tuple[Adapter, ...] = (
+    LlamaCpp(),
+    Vllm(),
+    Sglang(),
+    TensorrtLlm(),
+    Lmdeploy(),
+    Mlx(),
+    Omlx(),
+    Ollama(),
+)
+ADAPTERS: dict[str, Adapter] = {a.id: a for a in ALL}
 
 
 def adapter(engine_id: str) -> Adapter:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from enginebook.engines.base import Command, LaunchPlan, MemoryPart, ModelFormat, Phase
+from enginebook.engines.base import Command, LaunchPlan, MemoryPart
+from enginebook.engines.common import EngineAdapter, features, flags
 from enginebook.engines.cpus import compute_cpus
-from enginebook.engines.logs import Mark, MemoryLine, memory_from_lines, phases_from_marks
-from enginebook.engines.options import CpuTorchOptions, parse_options
-from enginebook.study import OptionValue, PositiveInt
+from enginebook.engines.logs import Mark, MemoryLine
+from enginebook.engines.options import CpuTorchOptions
+from enginebook.study import PositiveInt
 
 STUBS = Path(__file__).parent / "launchers" / "sglang_cpu_stubs"
 
@@ -48,12 +48,15 @@ class SglangOptions(CpuTorchOptions):
     skip_warmup: bool = False
 
 
-class Sglang:
+class Sglang(EngineAdapter[SglangOptions]):
     """Adapter of ``python -m sglang.launch_server``."""
 
     id = "sglang"
     title = "SGLang"
-    model_format: ModelFormat = "hf"
+    options_type = SglangOptions
+    distribution = "sglang"
+    marks = MARKS
+    memory_lines = MEMORY
     ready_path = "/ready"  # /health would generate a token with every poll
     metrics: Mapping[str, str] = {
         "running": "sglang:num_running_reqs",
@@ -68,25 +71,19 @@ class Sglang:
         "generation_tokens_total": "sglang:generation_tokens_total",
         "ttft_seconds": "sglang:time_to_first_token_seconds",
     }
-    features: Mapping[str, bool] = {
-        "prefix_cache": True,
-        "structured_output": True,
-        "speculative_decoding": True,
-        "metrics": True,
-        "dummy_weights": True,
-        "tensor_parallel": True,
-    }
-
-    def check_options(self, options: Mapping[str, OptionValue], *, where: str = "") -> None:
-        """Raise InputError for an unknown or wrong option."""
-        self._options(options, where=where)
-
-    def _options(self, options: Mapping[str, OptionValue], *, where: str = "") -> SglangOptions:
-        return parse_options(SglangOptions, options, title=self.title, where=where)
+    features = features(
+        "prefix_cache",
+        "structured_output",
+        "speculative_decoding",
+        "metrics",
+        "dummy_weights",
+        "tensor_parallel",
+        "force_length",
+    )
 
     def command(self, plan: LaunchPlan) -> Command:
         """Return SGLang's command line; the environment adds stand-ins on CPUs."""
-        o = self._options(plan.options)
+        o = self.options(plan.options)
         argv = [str(plan.python), "-m", "sglang.launch_server"]
         argv += ["--model-path", str(plan.model.path), "--served-model-name", plan.model.model_id]
         argv += ["--host", plan.host, "--port", str(plan.port)]
@@ -99,22 +96,9 @@ class Sglang:
             argv += ["--revision", plan.model.revision]
         return Command((*argv, *o.extra_args), _environment(o))
 
-    def phases(self, log: Sequence[tuple[float, str]]) -> list[Phase]:
-        """Read start-up phases: imports, weights, cache, compile (graph capture)."""
-        return phases_from_marks(log, MARKS)
-
     def memory(self, log: Sequence[str]) -> list[MemoryPart]:
         """Read bytes of weights, KV cache and graphs; activations are not reported by SGLang."""
-        return [_both_halves(part) for part in memory_from_lines(log, MEMORY)]
-
-    def version_code(self) -> str:
-        """Return source that prints the version."""
-        return "from importlib.metadata import version; print(version('sglang'))"
-
-    def sampling_fields(self, output_tokens: int, *, prefix_cache: bool = True) -> dict[str, Any]:
-        """Return body fields that force the length; reuse is decided at start, not by request."""
-        del prefix_cache
-        return {"ignore_eos": True, "min_tokens": output_tokens}
+        return [_both_halves(part) for part in super().memory(log)]
 
 
 def _both_halves(part: MemoryPart) -> MemoryPart:
@@ -135,7 +119,7 @@ def _sizes(o: SglangOptions) -> list[str]:
         "--kv-cache-dtype": o.kv_cache_dtype,
         "--random-seed": o.seed,
     }
-    return [word for flag, v in values.items() if v is not None for word in (flag, str(v))]
+    return flags(values)
 
 
 def _switches(o: SglangOptions) -> list[str]:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from pydantic import model_validator
 
-from enginebook.engines.base import Command, LaunchPlan, MemoryPart, ModelFormat, Phase
+from enginebook.engines.base import Command, LaunchPlan
+from enginebook.engines.common import EngineAdapter, features, flags
 from enginebook.engines.cpus import compute_cpus
-from enginebook.engines.logs import Mark, MemoryLine, memory_from_lines, phases_from_marks
-from enginebook.engines.options import CpuTorchOptions, parse_options
-from enginebook.study import OptionValue, PositiveInt
+from enginebook.engines.logs import Mark, MemoryLine
+from enginebook.engines.options import CpuTorchOptions
+from enginebook.study import PositiveInt
 
 LAUNCHER = Path(__file__).parent / "launchers" / "vllm_serve.py"
 
@@ -69,13 +69,14 @@ class VllmOptions(CpuTorchOptions):
         return bool(self.enforce_eager) or self.graphs is False
 
 
-class Vllm:
+class Vllm(EngineAdapter[VllmOptions]):
     """Adapter of ``vllm serve``."""
 
     id = "vllm"
     title = "vLLM"
-    model_format: ModelFormat = "hf"
-    ready_path = "/health"
+    options_type = VllmOptions
+    marks = MARKS
+    memory_lines = MEMORY
     metrics: Mapping[str, str] = {
         "running": "vllm:num_requests_running",
         "waiting": "vllm:num_requests_waiting",
@@ -89,25 +90,19 @@ class Vllm:
         "ttft_seconds": "vllm:time_to_first_token_seconds",
         "kv_config": "vllm:cache_config_info",
     }
-    features: Mapping[str, bool] = {
-        "prefix_cache": True,
-        "structured_output": True,
-        "speculative_decoding": True,
-        "metrics": True,
-        "dummy_weights": True,
-        "tensor_parallel": True,
-    }
-
-    def check_options(self, options: Mapping[str, OptionValue], *, where: str = "") -> None:
-        """Raise InputError for an unknown or wrong option."""
-        self._options(options, where=where)
-
-    def _options(self, options: Mapping[str, OptionValue], *, where: str = "") -> VllmOptions:
-        return parse_options(VllmOptions, options, title=self.title, where=where)
+    features = features(
+        "prefix_cache",
+        "structured_output",
+        "speculative_decoding",
+        "metrics",
+        "dummy_weights",
+        "tensor_parallel",
+        "force_length",
+    )
 
     def command(self, plan: LaunchPlan) -> Command:
         """Return ``vllm serve`` and its environment."""
-        o = self._options(plan.options)
+        o = self.options(plan.options)
         argv = [str(plan.python), str(LAUNCHER), "serve", str(plan.model.path)]
         argv += ["--served-model-name", plan.model.model_id]
         argv += ["--host", plan.host, "--port", str(plan.port)]
@@ -120,25 +115,12 @@ class Vllm:
             argv += ["--revision", plan.model.revision]
         return Command((*argv, *o.extra_args), _environment(o))
 
-    def phases(self, log: Sequence[tuple[float, str]]) -> list[Phase]:
-        """Read start-up phases: imports (of all processes), weights, compile, cache."""
-        return phases_from_marks(log, MARKS)
-
-    def memory(self, log: Sequence[str]) -> list[MemoryPart]:
-        """Read bytes of weights, KV cache, graphs, peak activation and non-torch memory."""
-        return memory_from_lines(log, MEMORY)
-
     def version_code(self) -> str:
         """Return source that prints the version of whichever distribution holds vLLM."""
         return (
             "from importlib.metadata import packages_distributions as p, version\n"
             "print(version(p()['vllm'][0]))"
         )
-
-    def sampling_fields(self, output_tokens: int, *, prefix_cache: bool = True) -> dict[str, Any]:
-        """Return body fields that force the length; reuse is decided at start, not by request."""
-        del prefix_cache
-        return {"ignore_eos": True, "min_tokens": output_tokens}
 
 
 def _sizes(o: VllmOptions) -> list[str]:
@@ -153,7 +135,7 @@ def _sizes(o: VllmOptions) -> list[str]:
         "--kv-cache-dtype": o.kv_cache_dtype,
         "--seed": o.seed,
     }
-    return [word for flag, v in values.items() if v is not None for word in (flag, str(v))]
+    return flags(values)
 
 
 def _switches(o: VllmOptions) -> list[str]:

@@ -4,6 +4,7 @@ import sys
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from enginebook import paths
@@ -75,6 +76,8 @@ def test_every_lock_belongs_to_a_recipe_and_has_its_input(path):
 @pytest.mark.parametrize("name", LOCKED)
 def test_a_lock_answers_its_recipe_on_every_host_it_serves(name, python):
     recipe = load_recipe(name)
+    if not SpecifierSet(recipe.environment.python).contains(python):
+        pytest.skip(f"the recipe does not serve Python {python}")
     for platform in recipe.environment.requires.platforms:
         found = installed_on(recipe.lock_path, platform, python)
         wanted = canonicalize_name(recipe.environment.distribution)
@@ -91,9 +94,7 @@ def test_what_overrides_leave_out_is_not_there(name):
     assert not found & left_out(recipe.lock_path)
     if recipe.environment.torch is not None:
         assert "torch" in left_out(recipe.lock_path)
-        assert not [n for n in found if n.startswith("nvidia-") and n != "nvidia-ml-py"] or (
-            "cuda" in recipe.labels
-        )
+        assert not [n for n in found if n.startswith("nvidia-") and n != "nvidia-ml-py"]
 
 
 @pytest.mark.parametrize("name", [n for n in LOCKED if load_recipe(n).torch_lock_path])
