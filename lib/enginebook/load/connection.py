@@ -130,6 +130,9 @@ class Connection(asyncio.Protocol):
     # -- HTTP
 
     def _feed(self) -> None:
+        if self._exchange is None:
+            self.close()  # bytes that nobody asked for: no answer here can be trusted any more
+            return
         pieces, first = self._pieces, self._fed
         self._fed = len(pieces)
         data = pieces[first] if self._fed == first + 1 else b"".join(pieces[first:])
@@ -174,6 +177,7 @@ class Connection(asyncio.Protocol):
         self._exchange = None
         exchange.fault, exchange.fault_text = fault, text
         exchange.end_ns = self._stamps[-1] if self._stamps and not fault else now_ns()
+        self._pieces, self._stamps, self._eager = [], [], True  # the record is closed
         if fault or self._until_close or not self._keep_alive:
             self.close()
         self._owner.ended(self, exchange)

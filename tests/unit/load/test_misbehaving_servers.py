@@ -401,3 +401,12 @@ def test_one_bad_answer_does_not_disturb_the_next(serve_script, drive):
     server = serve_script([STREAM_HEAD + FOUR, CLOSE], [http(b"x", "500 Oops")], GOOD)
     records = drive(server.url, requests=3)
     assert records.requests["error_kind"].to_list() == ["truncated", "http_status", None]
+
+
+def test_bytes_that_nobody_asked_for_close_the_connection_and_spoil_no_record(serve_script, drive):
+    server = serve_script([*GOOD, 0.05, b"HTTP/1.1 200 OK\r\n"], GOOD)
+    load = Workload(rate=5.0, arrival="constant", requests=3, input_tokens=8, output_tokens=4)
+    records = drive(server.url, load)
+    assert records.requests["status"].to_list() == ["completed"] * 3
+    assert records.requests["chunks"].to_list() == [4, 4, 4]
+    assert server.connections >= 2
