@@ -32,7 +32,7 @@ MEMORY = (
         "kv_cache", r"Available KV cache memory: ([\d.]+) GiB", "GiB", "log: available KV cache"
     ),
     MemoryLine(
-        "kv_cache", r"Explicitly set \(([\d.]+)/[\d.]+\) GiB", "GiB", "log: KV space as set"
+        "kv_cache", r"Explicitly set \(([\d.]+)/[\d.]+\) GiB", "GiB", "log: KV space, as set"
     ),
     MemoryLine(
         "graphs", r"Graph capturing finished in .*took ([\d.]+) GiB", "GiB", "log: graph capture"

@@ -103,7 +103,9 @@ def environment_dir(recipe: Recipe, base: Path) -> Path:
         "python": requirements.python_version(base),
         "platform": f"{requirements.this_platform()} {platform.libc_ver()[0]}",
     }
-    return environments_dir() / f"{recipe.name}-{store.digest_of(contents)}"
+    # Named after the lock, so that recipes that differ in options alone share one environment.
+    name = recipe.name if recipe.lock_path is None else recipe.lock_path.stem
+    return environments_dir() / f"{name}-{store.digest_of(contents)}"
 
 
 def _check_host(recipe: Recipe, environment: VenvEnvironment | IndexEnvironment) -> Path:
