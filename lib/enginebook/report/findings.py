@@ -10,7 +10,7 @@ from enginebook.report.charts.launch import totals
 from enginebook.report.data import StudyData
 from enginebook.report.doubts import doubts
 from enginebook.report.numbers import seconds
-from enginebook.report.outcome import Load, Outcome, outcome, outcomes, sweep
+from enginebook.report.outcome import Load, Outcome, compare, outcome, outcomes, sweep
 from enginebook.report.text import Language, count, listing, say
 from enginebook.report.wording import Place, capital, metric_name, sentence
 from enginebook.stats import PRIMARY
@@ -40,7 +40,7 @@ def headline(data: StudyData, language: Language | None = None) -> str:
     if not winners:
         return _nobody_leads(found, tongue)
     if len(winners) == 1:
-        return _one_leads(found, str(next(iter(winners))), tongue)
+        return _one_leads(data, found, str(next(iter(winners))), tongue)
     return _it_depends(found, winners, tongue)
 
 
@@ -51,13 +51,25 @@ def _nobody_leads(found: list[Outcome], language: Language) -> str:
     return say("headline.open", language, n=n, rest=_rest(found, language))
 
 
-def _one_leads(found: list[Outcome], winner: str, language: Language) -> str:
+def _one_leads(data: StudyData, found: list[Outcome], winner: str, language: Language) -> str:
     won = [o for o in found if o.winner == winner]
     fields = {"winner": winner, "n": count(len(found), "comparison", language)}
     if len(won) == len(found):
         return say("headline.clear", language, **fields)
     rest = _rest(found, language)
-    return say("headline.ahead", language, won=len(won), rest=rest, **fields)
+    behind = sum(_is_behind(data, o, winner) for o in found)
+    key = "headline.partly" if behind else "headline.ahead"
+    return say(key, language, won=len(won), behind=behind, rest=rest, **fields)
+
+
+def _is_behind(data: StudyData, found: Outcome, engine: str) -> bool:
+    """Return whether any other engine is surely better than this one at an outcome's load."""
+    pairs = (
+        compare(data, found.load, found.metric, engine, other)
+        for other in data.engines
+        if other != engine
+    )
+    return any(pair is not None and pair.verdict == "worse" for pair in pairs)
 
 
 def _it_depends(found: list[Outcome], winners: Counter[str | None], language: Language) -> str:

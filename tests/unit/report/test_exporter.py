@@ -18,10 +18,11 @@ from nbconvert.exporters.base import get_exporter
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from enginebook.errors import InputError
+from enginebook.paths import notebooks_dir
 from enginebook.report import StudyData
 from enginebook.report.exporter import EnginebookExporter, render
 from enginebook.report.outputs import clean_html
-from enginebook.report.page import build
+from enginebook.report.page import HIDDEN, build, translated
 from enginebook.report.text import catalogue
 
 EVIL = "<script>alert(1)</script><img src=http://evil.example/x onerror=alert(2)>"
@@ -227,3 +228,16 @@ def test_nbconvert_knows_the_exporter() -> None:
         new_notebook(cells=[new_markdown_cell("# Exported")])
     )
     assert "<h1>Exported</h1>" in html
+
+
+def test_every_text_of_the_report_notebook_can_be_translated() -> None:
+    """An edited sentence must be edited in the catalogue too, or Chinese reports show English."""
+    notebook = nbformat.read(notebooks_dir() / "60_report.ipynb", as_version=4)
+    shown = [
+        cell.source
+        for cell in notebook.cells
+        if cell.cell_type == "markdown" and HIDDEN.isdisjoint(cell.metadata.get("tags", []))
+    ]
+    assert shown
+    for source in shown:
+        assert re.search(r"[\u4e00-\u9fff]", translated(source, "zh")), source

@@ -120,6 +120,33 @@ def test_one_leader_with_open_cases_is_not_called_clear(data: StudyData) -> None
     assert text == "llamacpp is ahead in 9 of 21 comparisons and behind in none; the rest: 12 ties."
 
 
+def test_a_leader_that_is_behind_somewhere_is_not_called_behind_in_none(three: StudyData) -> None:
+    """Where two others share the lead, nobody wins, and yet the leader elsewhere has lost."""
+    long_prompts = pl.col("input_tokens") == 1024
+    others = (pl.col("engine_a") == "vllm") & (pl.col("engine_b") == "sglang")
+    a_first = pl.col("engine_a") == "llamacpp"
+    verdict = (
+        pl.when(long_prompts & others).then(pl.lit("tie"))
+        .when(long_prompts & a_first).then(pl.lit("slower"))
+        .when(a_first).then(pl.lit("faster"))
+        .otherwise(pl.lit("tie"))
+    )  # fmt: skip
+    rate = pl.col("metric").str.ends_with("_per_s")
+    best = pl.when(rate).then(200.0).otherwise(1.0)
+    worst = pl.when(rate).then(50.0).otherwise(100.0)
+    middle = pl.when(rate).then(100.0).otherwise(10.0)
+    llamacpp = pl.col("engine") == "llamacpp"
+    value = pl.when(llamacpp & long_prompts).then(worst).when(llamacpp).then(best).otherwise(middle)
+    changed = replace(
+        three,
+        points=three.points.with_columns(value=value),
+        comparisons=three.comparisons.with_columns(verdict=verdict),
+    )
+    text = headline(changed)
+    assert text.startswith("llamacpp is ahead of all others in 18 of 21 comparisons")
+    assert "behind another engine in 3" in text
+
+
 def test_without_rivals_or_data_it_says_so(nothing: StudyData, data: StudyData) -> None:
     assert headline(nothing) == "Only no engine was measured, so there is nothing to compare."
     alone = replace(
