@@ -16,7 +16,8 @@ KINDS = (
     "content", "reasoning", "tool", "empty", "finish", "usage", "done", "error", "other", "whole",
 )  # fmt: skip
 (CONTENT, REASONING, TOOL, EMPTY, FINISH, USAGE, DONE, ERROR, OTHER, WHOLE) = range(len(KINDS))
-GENERATED = (CONTENT, REASONING, TOOL)
+GENERATED = frozenset({CONTENT, REASONING, TOOL})
+VISIBLE = frozenset({CONTENT, TOOL})
 _DONE_MARK = b"[DONE]"
 _MOST_RUNS = 4  # reasoning, content, and whatever interrupts them
 

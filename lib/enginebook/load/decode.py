@@ -9,10 +9,9 @@ import numpy as np
 import orjson
 
 from enginebook.load.answers import (
-    CONTENT,
     EMPTY,
     GENERATED,
-    TOOL,
+    VISIBLE,
     Answer,
     read_answer,
 )
@@ -127,15 +126,15 @@ def _status(error_kind: str | None) -> str:
 
 
 def _answer_fields(answer: Answer, arrivals: np.ndarray) -> dict[str, Any]:
-    kinds = np.asarray(answer.kinds)
-    generated = np.flatnonzero(np.isin(kinds, GENERATED))
-    visible = np.flatnonzero((kinds == CONTENT) | (kinds == TOOL))
+    # plain lists: an answer is short, and numpy's start-up per call would cost more than the work
+    generated = [i for i, kind in enumerate(answer.kinds) if kind in GENERATED]
+    visible = next((i for i in generated if answer.kinds[i] in VISIBLE), None)
     usage = answer.usage or {}
     details = usage.get("prompt_tokens_details") or {}
     return {
-        "first_token_ns": int(arrivals[generated[0]]) if len(generated) else None,
-        "first_output_ns": int(arrivals[visible[0]]) if len(visible) else None,
-        "last_token_ns": int(arrivals[generated[-1]]) if len(generated) else None,
+        "first_token_ns": int(arrivals[generated[0]]) if generated else None,
+        "first_output_ns": int(arrivals[visible]) if visible is not None else None,
+        "last_token_ns": int(arrivals[generated[-1]]) if generated else None,
         "prompt_tokens": _whole(usage.get("prompt_tokens")),
         "completion_tokens": _whole(usage.get("completion_tokens")),
         "cached_tokens": _whole(details.get("cached_tokens")),

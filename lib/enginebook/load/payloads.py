@@ -54,7 +54,7 @@ class Writer:
         else:
             ids = self.source.ids(planned.index, planned.input_tokens)
         if not self.as_text:
-            return [int(i) for i in ids]
+            return [*ids.tolist()]
         assert self.tokens is not None  # noqa: S101 - a worker that sends text has a tokenizer
         length = max(1, planned.input_tokens - self.overhead_tokens)
         return exact_text(self.tokens, np.asarray(ids), length)

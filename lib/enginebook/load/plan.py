@@ -14,6 +14,7 @@ from enginebook.load.workload import Workload
 
 _LENGTH_STREAM = 32
 _WARMUP_STREAMS_OPEN = 16
+_UNUSED = np.random.default_rng(0)
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Plan:
         """Return request ``index``."""
         if self.trace is not None and index >= 0:
             return self._from_trace(index)
-        rng = np.random.default_rng([self.workload.seed, _LENGTH_STREAM, index % 2**32])
+        rng = self._length_rng(index)
         offset = int(self.offsets_ns[index]) if self._timed(index) else None  # type: ignore[index]
         turns = self.workload.turns
         return Planned(
@@ -73,6 +74,11 @@ class Plan:
             session=index // turns if turns > 1 and index >= 0 else None,
             turn=index % turns if index >= 0 else 0,
         )
+
+    def _length_rng(self, index: int) -> np.random.Generator:
+        if self.workload.inputs.fixed is not None and self.workload.outputs.fixed is not None:
+            return _UNUSED  # nothing will be drawn, and making a generator takes a while
+        return np.random.default_rng([self.workload.seed, _LENGTH_STREAM, index % 2**32])
 
     def _timed(self, index: int) -> bool:
         return self.offsets_ns is not None and index >= 0
