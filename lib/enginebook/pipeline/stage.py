@@ -94,7 +94,7 @@ def _execute(plan: Plan, stage: Stage, outputs: Path, folder: Path) -> None:
     parameters = {**plan.parameters, **stage.parameters}
     check_parameters(source, parameters)
     log = (folder / "notebook.log").open("a", encoding="utf-8")
-    with log, _kernel_environment(outputs, folder):
+    with log, _kernel_environment(outputs, folder) as runtime:
         pm.execute_notebook(
             source,
             folder / "notebook.ipynb",
@@ -107,16 +107,18 @@ def _execute(plan: Plan, stage: Stage, outputs: Path, folder: Path) -> None:
             stdout_file=log,
             stderr_file=log,
             request_save_on_cell_execute=True,
-            # IPC: no port that another kernel could take, and no warning about plain TCP.
-            config=Config({"KernelManager": {"transport": "ipc"}}),
+            # IPC: no port that another kernel could take, and no warning about plain TCP. The
+            # sockets' path must be given: by default they lie in the working folder.
+            config=Config({"KernelManager": {"transport": "ipc", "ip": str(runtime / "k")}}),
         )
 
 
 @contextlib.contextmanager
-def _kernel_environment(outputs: Path, folder: Path) -> Iterator[None]:
-    """Give the kernel its outputs folder, a progress file, and a runtime folder with a short path.
+def _kernel_environment(outputs: Path, folder: Path) -> Iterator[Path]:
+    """Give the kernel its outputs folder, a progress file, and a runtime folder, which is yielded.
 
-    Unix sockets allow about 100 characters, which a deep home folder would exceed.
+    The runtime folder's path is short: Unix sockets allow about 100 characters, which a deep home
+    folder would exceed.
     """
     runtime = tempfile.mkdtemp(prefix="eb-")
     added = {
@@ -131,7 +133,7 @@ def _kernel_environment(outputs: Path, folder: Path) -> Iterator[None]:
     before = {name: os.environ.get(name) for name in added}
     os.environ.update(added)
     try:
-        yield
+        yield Path(runtime)
     finally:
         for name, value in before.items():
             if value is None:
