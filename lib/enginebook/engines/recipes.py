@@ -6,11 +6,12 @@ the environment variables and the options of its command line.
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import Field, HttpUrl, StringConstraints, ValidationError
+from pydantic import AfterValidator, Field, HttpUrl, StringConstraints, ValidationError
 
 from enginebook import paths
 from enginebook.engines.base import ModelFormat
@@ -76,10 +77,13 @@ class VenvEnvironment(Frozen):
 
 
 class ExistingEnvironment(Frozen):
-    """A Python that already has the engine; nothing is installed into it."""
+    """A Python that already has the engine; nothing is installed into it.
+
+    ``python: workbook`` is the interpreter that runs Enginebook.
+    """
 
     kind: Literal["existing"]
-    python: str
+    python: Annotated[str, AfterValidator(lambda p: sys.executable if p == "workbook" else p)]
     requires: Requires = Requires()
     distribution: str | None = None
     imports: tuple[str, ...] = ()

@@ -9,6 +9,7 @@ from enginebook.engines.lmdeploy import Lmdeploy
 from enginebook.engines.names import did_you_mean, listing
 from enginebook.engines.ollama import Ollama
 from enginebook.engines.sglang import Sglang
+from enginebook.engines.simulated import Simulated
 from enginebook.engines.tensorrt_llm import TensorrtLlm
 from enginebook.engines.vllm import Vllm
 from enginebook.errors import InputError
@@ -22,6 +23,7 @@ ALL: tuple[Adapter, ...] = (
     Mlx(),
     Omlx(),
     Ollama(),
+    Simulated(),
 )
 ADAPTERS: dict[str, Adapter] = {a.id: a for a in ALL}
 
