@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 
 SYSFS = Path("/sys/devices/system/cpu")
+CPUINFO = Path("/proc/cpuinfo")
+BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16"}
 
 
 def available_cpus() -> list[int]:
@@ -52,3 +54,13 @@ def compute_cpus(threads: int | None = None, sysfs: Path = SYSFS) -> list[int]:
     if threads is None:
         threads = cores - 1 if cores > 1 else len(ordered) - 1
     return ordered[: min(max(1, threads), len(ordered))]
+
+
+def computes_bfloat16(cpuinfo: Path = CPUINFO) -> bool:
+    """Return whether the CPU has instructions for bfloat16; False where that cannot be read."""
+    try:
+        text = cpuinfo.read_text(encoding="utf-8")
+    except OSError:
+        return False
+    flags = next((x for x in text.splitlines() if x.startswith("flags")), "")
+    return bool(BFLOAT16_FLAGS & set(flags.split()))

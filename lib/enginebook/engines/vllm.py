@@ -9,7 +9,7 @@ from pydantic import model_validator
 
 from enginebook.engines.base import Command, LaunchPlan
 from enginebook.engines.common import EngineAdapter, features, flags
-from enginebook.engines.cpus import compute_cpus
+from enginebook.engines.cpus import compute_cpus, computes_bfloat16
 from enginebook.engines.logs import Mark, MemoryLine
 from enginebook.engines.options import CpuTorchOptions
 from enginebook.study import PositiveInt
@@ -106,7 +106,7 @@ class Vllm(EngineAdapter[VllmOptions]):
         argv = [str(plan.python), str(LAUNCHER), "serve", str(plan.model.path)]
         argv += ["--served-model-name", plan.model.model_id]
         argv += ["--host", plan.host, "--port", str(plan.port)]
-        argv += ["--dtype", o.dtype, "--max-model-len", str(o.max_model_len)]
+        argv += ["--dtype", _dtype(o), "--max-model-len", str(o.max_model_len)]
         argv += ["--enable-prompt-tokens-details", "--disable-uvicorn-access-log"]
         argv += _sizes(o) + _switches(o)
         if plan.model.dummy:
@@ -121,6 +121,16 @@ class Vllm(EngineAdapter[VllmOptions]):
             "from importlib.metadata import packages_distributions as p, version\n"
             "print(version(p()['vllm'][0]))"
         )
+
+
+def _dtype(o: VllmOptions) -> str:
+    """Return the arithmetic; "auto" must not choose a bfloat16 that the CPU has no kernels for.
+
+    oneDNN then falls back to a path that is about five times slower.
+    """
+    if o.device == "cpu" and o.dtype == "auto" and not computes_bfloat16():
+        return "float32"
+    return o.dtype
 
 
 def _sizes(o: VllmOptions) -> list[str]:

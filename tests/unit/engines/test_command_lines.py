@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from enginebook.engines import vllm
 from enginebook.engines.base import Adapter, LaunchPlan, ModelFiles
 from enginebook.engines.cpus import compute_cpus
 from enginebook.engines.registry import ADAPTERS, adapter
@@ -107,6 +108,21 @@ def test_vllm_on_cpu_binds_threads_and_sets_kv_space():
     assert made.env["VLLM_CPU_KVCACHE_SPACE"] == "2"
     assert made.env["VLLM_CPU_OMP_THREADS_BIND"] == ",".join(map(str, compute_cpus()))
     assert "--kv-cache-memory-bytes" not in made.argv
+
+
+@pytest.mark.parametrize(
+    ("able", "asked", "device", "given"),
+    [
+        (False, "auto", "cpu", "float32"),
+        (True, "auto", "cpu", "auto"),
+        (False, "bfloat16", "cpu", "bfloat16"),
+        (False, "auto", "cuda", "auto"),
+    ],
+)
+def test_vllm_avoids_bfloat16_on_cpus_without_it(monkeypatch, able, asked, device, given):
+    monkeypatch.setattr(vllm, "computes_bfloat16", lambda: able)
+    argv = command("vllm", {"device": device, "dtype": asked}).argv
+    assert value(argv, "--dtype") == given
 
 
 def test_vllm_on_cuda_takes_kv_space_in_bytes():

@@ -61,3 +61,22 @@ def test_only_cpus_of_the_affinity_mask_are_used(tmp_path, available):
 
 def test_real_host():
     assert set(cpus.compute_cpus()) <= set(cpus.available_cpus())
+
+
+@pytest.mark.parametrize(
+    ("text", "able"),
+    [
+        ("flags\t: fpu avx2 avx512_bf16\n", True),
+        ("flags\t: fpu amx_bf16 amx_tile\n", True),
+        ("flags\t: fpu avx2 avx512f\n", False),
+        ("model name : avx512_bf16\nflags : avx2\n", False),
+        ("", False),
+    ],
+)
+def test_bfloat16(tmp_path, text, able):
+    (tmp_path / "cpuinfo").write_text(text)
+    assert cpus.computes_bfloat16(tmp_path / "cpuinfo") is able
+
+
+def test_bfloat16_where_nothing_can_be_read(tmp_path):
+    assert cpus.computes_bfloat16(tmp_path / "none") is False
