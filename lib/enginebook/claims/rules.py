@@ -12,7 +12,7 @@ import polars as pl
 from enginebook.claims.model import Claim, Test
 from enginebook.claims.selection import OTHERS, Selection
 from enginebook.stats import Interval, Pairs, geometric_interval
-from enginebook.stats.crossovers import crossing_of, paired_curves
+from enginebook.stats.crossing import crossing_of, paired_curves
 from enginebook.stats.intervals import t_quantile
 from enginebook.stats.planner import ALPHA
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import binom
 
 Floats = npt.NDArray[np.float64]
 
@@ -72,6 +71,8 @@ def order_interval(ordered: Floats, level: float) -> list[float] | None:
     the uncertainty. Comparisons between engines use intervals over blocks instead.
     """
     n = len(ordered)
+    from scipy.stats import binom  # noqa: PLC0415 - takes a second, and few need intervals
+
     low = int(binom.ppf(_OUTER, n, level)) - 1
     high = int(binom.ppf(1 - _OUTER, n, level))
     if low < 0 or high >= n:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from enginebook.pipeline.book import Book
-from enginebook.pipeline.steps.compare import lifecycle_frames
+from enginebook.pipeline.steps.frames import lifecycle_frames
 from enginebook.report import StudyData, findings, schema
 from enginebook.store import write_json
 
