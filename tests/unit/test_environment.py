@@ -60,7 +60,8 @@ def test_the_lock_answers_every_requirement_with_hashes(project: dict[str, Any])
     pins: dict[str, list[str]] = {}
     for name, version in re.findall(r"^([A-Za-z0-9_.-]+)==([^\s;\\]+)", text, re.MULTILINE):
         pins.setdefault(canonicalize_name(name), []).append(version)
-    wanted = [*project["dependencies"], *sum(project["optional-dependencies"].values(), [])]
+    extras = project["optional-dependencies"].values()
+    wanted = [*project["dependencies"], *(line for extra in extras for line in extra)]
     for line in wanted:
         requirement = Requirement(line)
         versions = pins.get(canonicalize_name(requirement.name), [])
