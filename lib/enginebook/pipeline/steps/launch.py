@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from enginebook.lifecycle.server import Server, serve
 from enginebook.pipeline.book import Book
 from enginebook.pipeline.progress import Progress
 from enginebook.pipeline.steps.greedy import greedy_texts
 from enginebook.pipeline.steps.install import json_values
-
-READY_TIMEOUT_S = 1800.0
+from enginebook.pipeline.steps.serving import server_facts, serving
 
 
 def launch_engine(book: Book) -> dict[str, Any]:
@@ -28,14 +26,7 @@ def launch_engine(book: Book) -> dict[str, Any]:
 
 def _measure(book: Book) -> dict[str, Any]:
     progress = Progress(f"start {book.engine.name}")
-    with serve(
-        book.engine,
-        book.study.model,
-        directory=book.folder,
-        port=book.study.port,
-        timeout_s=READY_TIMEOUT_S,
-        on_event=lambda text: progress.update(label=f"{book.engine.name}: {text}"),
-    ) as server:
+    with serving(book, progress) as server:
         facts = server_facts(server)
         greedy = greedy_texts(server.base_url, server.model_id)
         memory = [asdict(part) for part in server.memory()]
@@ -47,19 +38,4 @@ def _measure(book: Book) -> dict[str, Any]:
         "memory": json_values(memory),
         "greedy": greedy,
         "stop": json_values(asdict(stop)),
-    }
-
-
-def server_facts(server: Server) -> dict[str, Any]:
-    """Return what identifies a running server and how it came up, as JSON values."""
-    return {
-        "version": server.version,
-        "model_id": server.model_id,
-        "argv": list(server.command.argv),
-        "env": dict(server.command.env),
-        "options": json_values(dict(server.options)),
-        "ready_s": server.ready_s,
-        "first_token_s": server.first_token_s,
-        "phases": json_values([asdict(phase) for phase in server.phases]),
-        "log": server.log.name,
     }

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import polars as pl
@@ -13,13 +11,13 @@ import polars as pl
 from enginebook.engines.registry import adapter
 from enginebook.errors import EnginebookError, EngineError
 from enginebook.lifecycle.models import prepare_model
-from enginebook.lifecycle.server import Server, serve
+from enginebook.lifecycle.server import Server
 from enginebook.load import Sampler, Target, Workload, read_records, run_load
 from enginebook.metrics import cell_metrics, summarise
 from enginebook.metrics.gate import gate
 from enginebook.pipeline.book import Book
 from enginebook.pipeline.progress import Progress
-from enginebook.pipeline.steps.launch import READY_TIMEOUT_S, server_facts
+from enginebook.pipeline.steps.serving import server_facts, serving
 from enginebook.store import read_json, write_json
 from enginebook.study import Cell
 
@@ -72,7 +70,7 @@ def _measure(book: Book, wanted: list[Cell]) -> dict[str, Any]:
     for _ in range(MOST_STARTS):
         if not left:
             break
-        with _serving(book, progress) as server:
+        with serving(book, progress) as server:
             servers.append(server_facts(server))
             left = _measure_cells(book, left, server, progress)
     for cell in left:
@@ -89,19 +87,6 @@ def _measure(book: Book, wanted: list[Cell]) -> dict[str, Any]:
         "failed": [c["label"] for c in cells if c["status"] != "ok"],
         "cells": [book.cell_folder(c, book.engine).name for c in book.cells()],
     }
-
-
-@contextlib.contextmanager
-def _serving(book: Book, progress: Progress) -> Iterator[Server]:
-    with serve(
-        book.engine,
-        book.study.model,
-        directory=book.folder,
-        port=book.study.port,
-        timeout_s=READY_TIMEOUT_S,
-        on_event=lambda text: progress.update(label=f"{book.engine.name}: {text}"),
-    ) as server:
-        yield server
 
 
 def _measure_cells(book: Book, cells: list[Cell], server: Server, progress: Progress) -> list[Cell]:
