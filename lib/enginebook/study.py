@@ -6,6 +6,7 @@ The top-level keys of a study file are also the parameters of every notebook, so
 
 from __future__ import annotations
 
+import hashlib
 import re
 from itertools import product
 from typing import Annotated, Any, Literal
@@ -115,7 +116,7 @@ class Scenario(Frozen):
                 scenario=self.name,
                 kind=self.kind,
                 block=block,
-                seed=seed,
+                seed=_cell_seed(seed, block, self.name, c, i, o),
                 concurrency=c,
                 input_tokens=i,
                 output_tokens=o,
@@ -183,9 +184,12 @@ class Study(Frozen):
         raise KeyError(f"the study has no engine {name!r} (it has: {known})")
 
     def cells(self, engine: str, block: int) -> list[Cell]:
-        """Return the load cells of one engine in one block; prompts differ between blocks only."""
-        seed = self.seed * 1000 + block
-        return [c for s in self.scenarios for c in s.cells(engine, block, seed)]
+        """Return the load cells of one engine in one block.
+
+        Engines get the same prompts in the same cell. Cells and blocks get different ones, so that
+        no prefix cache of the server helps a later cell.
+        """
+        return [c for s in self.scenarios for c in s.cells(engine, block, self.seed)]
 
     def block_order(self) -> list[tuple[int, str]]:
         """Return (block, engine) in running order: A B, B A, A B ..., so that drift cancels."""
@@ -195,6 +199,12 @@ class Study(Frozen):
             for block in range(self.blocks)
             for name in (names if block % 2 == 0 else names[::-1])
         ]
+
+
+def _cell_seed(*parts: int | str) -> int:
+    """Return a seed that is a function of all that tells cells apart, below 2**31."""
+    digest = hashlib.sha256(repr(parts).encode()).digest()
+    return int.from_bytes(digest[:4], "big") >> 1
 
 
 def slug(text: str) -> str:

@@ -171,9 +171,10 @@ def _converted(
         say(f"converting {name} to GGUF in float32")
         models_gguf.write_float32(gguf_file, folder / WEIGHTS)
 
+    made = (base / "gguf-float32").is_dir()  # reading the file's own header takes seconds
     if form == "hf":
         path = make_folder(base / "hf", to_hf, say)
-    elif as_is or gguf_file.is_float32():
+    elif as_is or (not made and gguf_file.is_float32()):
         path = source
     else:
         path = make_folder(base / "gguf-float32", to_float32, say) / WEIGHTS

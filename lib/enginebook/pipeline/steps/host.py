@@ -12,7 +12,8 @@ from enginebook.load import calibrate
 from enginebook.pipeline.book import Book
 from enginebook.pipeline.progress import Progress
 
-CALIBRATION_S = 10.0
+CEILINGS_S = 3.0
+CALIBRATION_S = 4.0
 QUIET_CHECK_S = 1.0
 
 
@@ -31,7 +32,7 @@ def _measure() -> dict[str, Any]:
     facts = host_facts()
     progress.update(done=1, label="measuring ceilings")
     before = busy_share()
-    ceilings = measure_ceilings()
+    ceilings = measure_ceilings(CEILINGS_S)
     others = max(before, busy_share())
     progress.update(done=2, label="calibrating the load generator")
     calibration = calibrate(seconds=CALIBRATION_S)
