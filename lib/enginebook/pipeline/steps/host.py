@@ -13,7 +13,8 @@ from enginebook.pipeline.book import Book
 from enginebook.pipeline.progress import Progress
 
 CEILINGS_S = 3.0
-CALIBRATION_S = 4.0
+CALIBRATION_S = 3.0
+CALIBRATION_STREAMS = (1, 64, 256)
 QUIET_CHECK_S = 1.0
 
 
@@ -35,7 +36,7 @@ def _measure() -> dict[str, Any]:
     ceilings = measure_ceilings(CEILINGS_S)
     others = max(before, busy_share())
     progress.update(done=2, label="calibrating the load generator")
-    calibration = calibrate(seconds=CALIBRATION_S)
+    calibration = calibrate(seconds=CALIBRATION_S, streams=CALIBRATION_STREAMS)
     progress.update(done=3, label="host examined")
     return facts | {
         "ceilings": ceilings | {"others_cpu_share": others},
