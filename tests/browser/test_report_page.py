@@ -164,8 +164,8 @@ def test_links_lead_to_sections(report_file: Path, open_page: Open) -> None:
     box = page.locator("#published-claims").bounding_box()
     assert box is not None
     assert -5 < box["y"] < 300
-    page.locator('.eb-contents a[href="#memory"]').click()
-    until(page, "Math.abs(document.getElementById('memory').getBoundingClientRect().top) < 300")
+    page.locator('.eb-contents a[href="#speed-under-load"]').click()
+    until(page, "Math.abs(document.getElementById('speed-under-load').getBoundingClientRect().top) < 300")
 
 
 def test_the_keyboard_reaches_everything(report_file: Path, open_page: Open) -> None:

@@ -207,10 +207,23 @@ def _share(ratio: Pairs, shared: int = 1) -> Interval:
 
 
 # -- CROSS ---------------------------------------------------------------------------------------
+def _widest_sweep(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the cells of the one load (scenario and lengths) that has most concurrencies.
+
+    A crossing lies on one curve; cells of other lengths at the same concurrency are not on it.
+    """
+    load = ["scenario", "input_tokens", "output_tokens"]
+    if frame.is_empty():
+        return frame
+    widths = frame.group_by(load, maintain_order=True).agg(pl.col("concurrency").n_unique())
+    widest = widths.sort("concurrency", descending=True, maintain_order=True).head(1)
+    return frame.join(widest.select(load), on=load, how="semi")
+
+
 def judge_cross(claim: Claim, selection: Selection) -> Outcome:
     """Judge the concurrency from which the first engine leads against the claimed interval."""
     test = claim.test
-    frame = selection.frame.rename({"family": "engine"})
+    frame = _widest_sweep(selection.frame).rename({"family": "engine"})
     curves = paired_curves(frame, test.engines[0], test.engines[1], selection.sign)
     if curves is None:
         return missing(test.engines, selection)

@@ -153,6 +153,19 @@ def test_crossover():
     assert verdict("RAT-02", few)["verdict"] == "inconclusive"
 
 
+def test_a_crossing_is_looked_for_on_one_curve_only():
+    """Cells of other lengths at the same concurrency stand beside the sweep, not on it."""
+    sweep = run_cells({"vllm": {c: 10.0 * c for c in (1, 16, 64, 128)},
+                       "sglang": {c: 9.0 * c for c in (1, 16, 64, 128)}})  # fmt: skip
+    beside = [
+        run_cells({"vllm": {1: 5.0}, "sglang": {1: 50.0}}, scenario="sweep-2", input_tokens=i)
+        for i in (32, 96)
+    ]
+    alone, together = verdict("RAT-02", sweep), verdict("RAT-02", pl.concat([sweep, *beside]))
+    assert alone["reason"] == together["reason"]
+    assert "no crossing between 1 to 128" in together["reason"]
+
+
 # -- REGRET --------------------------------------------------------------------------------------
 def test_regret():
     best = sweep(vllm=(100, 0.9), sglang=(90, 0.9), tensorrt_llm=(80, 0.9))
