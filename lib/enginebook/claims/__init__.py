@@ -4,9 +4,10 @@
 """
 
 from enginebook.claims.consistency import against_own_tables
-from enginebook.claims.guide import Workload, rank
+from enginebook.claims.guide import rank
 from enginebook.claims.judge import judge
 from enginebook.claims.model import Claim, Register, Setting
+from enginebook.claims.need import Workload
 from enginebook.claims.register import load_register, read_claims
 from enginebook.claims.tables import explain_register, figures_under_hypotheses, quoted_figures
 from enginebook.claims.tree import decision_rules, feature_table

@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import polars as pl
 
+from enginebook.claims.need import Workload
 from enginebook.claims.selection import scenario_code
 from enginebook.stats.metrics import checked_cells
-
-if TYPE_CHECKING:
-    from enginebook.claims.guide import Workload
 
 FAR: Final = 2.0  # lengths further off than this factor are another workload
 _LENGTHS: Final = ["scenario", "input_tokens", "output_tokens"]
