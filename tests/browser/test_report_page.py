@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from conftest import Open, until
+from browser_support import Open, until
 from playwright.sync_api import Page
 
 from enginebook.report import theme
@@ -165,7 +165,10 @@ def test_links_lead_to_sections(report_file: Path, open_page: Open) -> None:
     assert box is not None
     assert -5 < box["y"] < 300
     page.locator('.eb-contents a[href="#speed-under-load"]').click()
-    until(page, "Math.abs(document.getElementById('speed-under-load').getBoundingClientRect().top) < 300")
+    until(
+        page,
+        "Math.abs(document.getElementById('speed-under-load').getBoundingClientRect().top) < 300",
+    )
 
 
 def test_the_keyboard_reaches_everything(report_file: Path, open_page: Open) -> None:

@@ -6,9 +6,9 @@ import json
 from itertools import pairwise
 
 import numpy as np
-from conftest import DONE, END, STREAM_HEAD, chunk
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from load_support import DONE, END, STREAM_HEAD, chunk
 
 from enginebook.load.answers import CONTENT, EMPTY, FINISH, read_stream
 from enginebook.load.connection import Connection

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from conftest import source
 from hypothesis import given
 from hypothesis import strategies as st
+from load_support import source
 
 from enginebook.errors import InputError, LoadError
 from enginebook.load.arrivals import open_loop_offsets

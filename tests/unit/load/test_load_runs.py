@@ -18,9 +18,9 @@ import numpy as np
 import polars as pl
 import psutil
 import pytest
-from conftest import DONE, END, STREAM_HEAD, delta, http, sse, usage
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from load_support import DONE, END, STREAM_HEAD, delta, http, sse, usage
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from enginebook.commands import calibrate as calibrate_command

@@ -6,7 +6,7 @@ import gzip
 import socket
 
 import pytest
-from conftest import (
+from load_support import (
     CLOSE,
     DONE,
     END,
