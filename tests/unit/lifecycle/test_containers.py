@@ -22,7 +22,7 @@ COMMAND = Command(("python3", "-m", "engine", "--port", "1"), {"HF_TOKEN": "s3cr
 
 def box(runtime: str, *, gpu: bool = False) -> containers.Box:
     return containers.Box.of(
-        runtime, "vllm/vllm-openai@sha256:ab", "t1", gpu=gpu, model=MODEL, work=Path("/work/x")
+        runtime, "vllm/vllm-openai@sha256:ab", "t1", gpu=gpu, model=MODEL, work=Path("/scratch/x")
     )
 
 
@@ -32,7 +32,7 @@ def test_run_lines(runtime):
     line = " ".join(wrapped.argv)
     assert line.startswith(f"{runtime} run --rm --init --name enginebook-t1 --network host")
     assert "--volume /models/m:/models/m:ro" in line
-    assert "--volume /work/x:/work/x " in line
+    assert "--volume /scratch/x:/scratch/x " in line
     assert f"{containers.LAUNCHERS}:ro" in line
     assert "--env HF_TOKEN" in line
     assert "s3cret" not in line
