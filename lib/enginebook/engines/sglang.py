@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from enginebook.engines.base import Command, LaunchPlan, MemoryPart
-from enginebook.engines.common import EngineAdapter, features, flags
+from enginebook.engines.common import FEATURES, EngineAdapter, features, flags
 from enginebook.engines.cpus import compute_cpus
 from enginebook.engines.logs import Mark, MemoryLine
 from enginebook.engines.options import CpuTorchOptions
@@ -71,15 +71,7 @@ class Sglang(EngineAdapter[SglangOptions]):
         "generation_tokens_total": "sglang:generation_tokens_total",
         "ttft_seconds": "sglang:time_to_first_token_seconds",
     }
-    features = features(
-        "prefix_cache",
-        "structured_output",
-        "speculative_decoding",
-        "metrics",
-        "dummy_weights",
-        "tensor_parallel",
-        "force_length",
-    )
+    features = features(*FEATURES)
 
     def command(self, plan: LaunchPlan) -> Command:
         """Return SGLang's command line; the environment adds stand-ins on CPUs."""

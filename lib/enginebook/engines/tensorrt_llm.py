@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import model_validator
 
 from enginebook.engines.base import Command, LaunchPlan
-from enginebook.engines.common import EngineAdapter, features, flags, in_folder
+from enginebook.engines.common import FEATURES, EngineAdapter, features, flags, in_folder
 from enginebook.engines.logs import Mark, MemoryLine
 from enginebook.engines.options import TorchOptions
 from enginebook.study import PositiveInt
@@ -75,15 +75,7 @@ class TensorrtLlm(EngineAdapter[TensorrtLlmOptions]):
         "ttft_seconds": "trtllm_time_to_first_token_seconds",
     }
     metrics_path = "/prometheus/metrics"
-    features = features(
-        "prefix_cache",
-        "structured_output",
-        "speculative_decoding",
-        "metrics",
-        "dummy_weights",
-        "tensor_parallel",
-        "force_length",
-    )
+    features = features(*FEATURES)
 
     def command(self, plan: LaunchPlan) -> Command:
         """Return trtllm-serve's command line, in a folder that gives the model its name."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import model_validator
 
 from enginebook.engines.base import Command, LaunchPlan
-from enginebook.engines.common import EngineAdapter, features, flags
+from enginebook.engines.common import FEATURES, EngineAdapter, features, flags
 from enginebook.engines.cpus import compute_cpus, computes_bfloat16
 from enginebook.engines.logs import Mark, MemoryLine
 from enginebook.engines.options import CpuTorchOptions
@@ -90,15 +90,7 @@ class Vllm(EngineAdapter[VllmOptions]):
         "ttft_seconds": "vllm:time_to_first_token_seconds",
         "kv_config": "vllm:cache_config_info",
     }
-    features = features(
-        "prefix_cache",
-        "structured_output",
-        "speculative_decoding",
-        "metrics",
-        "dummy_weights",
-        "tensor_parallel",
-        "force_length",
-    )
+    features = features(*FEATURES)
 
     def command(self, plan: LaunchPlan) -> Command:
         """Return ``vllm serve`` and its environment."""
