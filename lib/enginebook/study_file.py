@@ -12,11 +12,16 @@ import yaml
 from pydantic import ValidationError
 
 from enginebook.errors import InputError
+from enginebook.fields import Frozen
+from enginebook.models import ModelSpec
 from enginebook.paths import params_dir
-from enginebook.study import EngineSpec, Frozen, ModelSpec, Scenario, Study
+from enginebook.scenarios import KINDS, ClosedLoop
+from enginebook.study import EngineSpec, Study
 
 Location = tuple[str | int, ...]
 MERGE = "tag:yaml.org,2002:merge"
+_TAGS = frozenset(KINDS)
+"""Parts that a scenario's kind adds to the place of a problem; the file has no such key."""
 
 
 class _StrictLoader(yaml.SafeLoader):
@@ -136,10 +141,10 @@ def _describe(error: ValidationError, origin: str) -> tuple[str, str]:
 
 
 def _problem(detail: Any) -> str:
-    location: Location = detail["loc"]
+    location: Location = tuple(part for part in detail["loc"] if part not in _TAGS)
     key = ".".join(str(part) for part in location) or "(top level)"
     if detail["type"] == "extra_forbidden":
-        known = _known_keys(location[:-1])
+        known = _known_keys(location[:-1], detail["loc"])
         return f"key {key}: unknown; {closest(str(location[-1]), known)}"
     if detail["type"] == "missing":
         return f"key {key}: is missing"
@@ -148,14 +153,14 @@ def _problem(detail: Any) -> str:
     return f"key {key}: {detail['msg']} (given: {shown})"
 
 
-def _known_keys(parent: Location) -> list[str]:
-    models: dict[str, type[Frozen]] = {
-        "engines": EngineSpec,
-        "scenarios": Scenario,
-        "model": ModelSpec,
-    }
-    model = models.get(str(parent[0]), Study) if parent else Study
-    return list(model.model_fields)
+def _known_keys(parent: Location, whole: Location) -> list[str]:
+    models: dict[str, type[Frozen]] = {"engines": EngineSpec, "model": ModelSpec}
+    if not parent:
+        return list(Study.model_fields)
+    if parent[0] == "scenarios":
+        kind = next((KINDS[str(p)] for p in whole if p in KINDS), ClosedLoop)
+        return list(kind.model_fields)
+    return list(models.get(str(parent[0]), Study).model_fields)
 
 
 def load_study(path: Path) -> tuple[Study, dict[str, Any]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from enginebook.study import EngineSpec, ModelSpec, Scenario, Study, slug
+from enginebook.scenarios import ClosedLoop
+from enginebook.study import EngineSpec, ModelSpec, Study, slug
 
 
 def a_study(blocks: int = 3) -> Study:
@@ -12,8 +13,8 @@ def a_study(blocks: int = 3) -> Study:
         model=ModelSpec(name="m"),
         engines=[EngineSpec(name=n, recipe=n) for n in ("a", "b", "c")],
         scenarios=[
-            Scenario(name="s", concurrency=[1, 8], input_tokens=[16, 32], skip=["b"]),
-            Scenario(name="t", requests_per_stream=3, min_requests=5, warmup_per_stream=2),
+            ClosedLoop(name="s", concurrency=[1, 8], input_tokens=[16, 32], skip=["b"]),
+            ClosedLoop(name="t", requests_per_stream=3, min_requests=5, warmup_per_stream=2),
         ],
         blocks=blocks,
         seed=7,
@@ -45,7 +46,7 @@ def test_cells_are_the_product_of_the_axes_and_a_skipping_engine_has_none() -> N
 
 
 def test_requests_grow_with_streams_above_a_floor() -> None:
-    scenario = Scenario(
+    scenario = ClosedLoop(
         name="t", concurrency=[1, 4], requests_per_stream=3, min_requests=5, warmup_per_stream=2
     )
     assert [(c.requests, c.warmup_requests) for c in scenario.cells("a", 0, 1)] == [(5, 2), (12, 8)]

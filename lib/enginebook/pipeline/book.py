@@ -21,7 +21,7 @@ from enginebook.pipeline.manifest import describe
 from enginebook.pipeline.plan import Plan, Stage, cell_digest, make_plan
 from enginebook.pipeline.state import is_done
 from enginebook.store import read_json, write_json
-from enginebook.study import Cell, EngineSpec, Study
+from enginebook.study import Cell, EngineSpec, ModelSpec, Study
 from enginebook.study_file import closest, study_from_parameters
 
 
@@ -50,6 +50,11 @@ class Book:
         return int(self.stage.parameters["block"])
 
     @property
+    def model(self) -> ModelSpec:
+        """Return the model that this notebook's engine serves."""
+        return self.study.model_of(self.engine)
+
+    @property
     def recipe(self) -> Recipe:
         """Return the engine's recipe with the study's changes over it."""
         return recipe_for(self.engine)
@@ -60,7 +65,7 @@ class Book:
 
     def cell_folder(self, cell: Cell, engine: EngineSpec) -> Path:
         """Return the place of one measured cell; equal cells of other studies share it."""
-        digest = cell_digest(cell, engine, self.study.model, self.plan.host_id)
+        digest = cell_digest(cell, engine, self.study.model_of(engine), self.plan.host_id)
         return self.outputs / "cells" / digest
 
     def once(self, name: str, measure: Callable[[], Any], *, again: bool = False) -> Any:

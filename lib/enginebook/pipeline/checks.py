@@ -22,7 +22,8 @@ OUTPUTS_GB = 0.2
 
 def check_before_start(study: Study, outputs: Path, params: Path) -> None:
     """Raise InputError for what would fail later, naming the study file's key and the remedy."""
-    check_model(study.model, params)
+    for engine in study.engines:
+        check_model(study.model_of(engine), params)
     check_port(study.port, params)
     check_outputs(outputs)
     check_disk([recipe_for(e) for e in study.engines], outputs)

@@ -13,7 +13,7 @@ from enginebook.engines.recipes import recipe_for
 from enginebook.paths import params_dir, project_root
 from enginebook.pipeline.plan import INSTRUMENT_VERSION, Plan, source_digest
 from enginebook.store import read_json, sha256_of_file, write_json
-from enginebook.study import EngineSpec, Study
+from enginebook.study import EngineSpec, ModelSpec, Study
 from enginebook.study_file import read_yaml
 
 PACKAGES = ("enginebook", "papermill", "nbclient", "polars", "altair", "snakemake", "scipy")
@@ -42,8 +42,8 @@ def describe(study: Study, plan: Plan) -> dict[str, Any]:
         "run": plan.run_id,
         "study": study.model_dump(),
         "host_id": plan.host_id,
-        "engines": {e.name: _engine(e) for e in study.engines},
-        "model": _model(study),
+        "engines": {e.name: _engine(e, study) for e in study.engines},
+        "model": _model(study.model),
         "instrument_version": INSTRUMENT_VERSION,
         "source_digest": source_digest(),
         "versions": {"python": platform.python_version()}
@@ -66,23 +66,25 @@ def finish_manifest(folder: Path, outcome: dict[str, Any]) -> None:
     write_json(path, read_json(path) | {"outcome": outcome, "ended_unix": time.time()})
 
 
-def _engine(engine: EngineSpec) -> dict[str, Any]:
+def _engine(engine: EngineSpec, study: Study) -> dict[str, Any]:
     recipe = recipe_for(engine)
     locks = [p for p in (recipe.lock_path, recipe.torch_lock_path) if p is not None]
     return {
         "title": recipe.title,
         "version": recipe.version,
+        "arm": engine.arm or recipe.arm,
+        "model": _model(study.model_of(engine)),
         "recipe": recipe.model_dump(mode="json", exclude={"directory"}),
         "locks_sha256": {p.name: sha256_of_file(p) for p in locks},
     }
 
 
-def _model(study: Study) -> dict[str, Any]:
-    spec = study.model.model_dump(exclude_none=True)
-    if study.model.name is None:
+def _model(model: ModelSpec) -> dict[str, Any]:
+    spec = model.model_dump(exclude_none=True)
+    if model.name is None:
         return spec
     known = read_yaml(params_dir() / "models.yaml")
-    return spec | dict(known.get("models", known)[study.model.name])
+    return spec | dict(known.get("models", known)[model.name])
 
 
 def git_state() -> dict[str, Any]:

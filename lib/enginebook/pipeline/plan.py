@@ -191,7 +191,7 @@ def cell_digest(cell: Cell, engine: EngineSpec, model: ModelSpec, host_id: str) 
         [
             INSTRUMENT_VERSION,
             engine.name,
-            cell.model_dump(),
+            cell.identity(),
             recipe_digest(engine),
             model_digest(model),
             host_id,
@@ -217,44 +217,52 @@ class _Planner:
         return name
 
     def build(self) -> tuple[Stage, ...]:
-        study, model = self.study, model_digest(self.study.model)
-        host = self.add("host", "host", needs=(), covers=None)
-        ready: dict[str, str] = {}
-        measured: list[str] = [host]
-        for engine in study.engines:
-            recipe = [recipe_digest(engine), model]
-            install = self.add(
-                "install", f"install-{engine.name}", needs=(), covers=recipe, engine=engine.name
-            )
-            ready[engine.name] = install
-            measured.append(install)
-        measured += [
-            self.add(
-                "launch",
-                f"launch-{engine.name}",
-                needs=(ready[engine.name],),
-                covers=[engine.model_dump(), study.port],
-                engine=engine.name,
-            )
-            for engine in study.engines
-        ]
-        for block, name in study.block_order():
-            cells = [c.model_dump() for c in study.cells(name, block)]
-            measured.append(
-                self.add(
-                    "load",
-                    f"load-{name}-b{block}",
-                    needs=(ready[name],),
-                    covers=[study.engine(name).model_dump(), cells, study.port],
-                    engine=name,
-                    block=block,
-                )
-            )
+        study = self.study
+        measured = [self.add("host", "host", needs=(), covers=None)]
+        measured += [self._install(engine) for engine in study.engines]
+        measured += [self._launch(engine) for engine in study.engines]
+        measured += [self._load(block, name) for block, name in study.block_order()]
         everything = study.model_dump()
         compare = self.add("compare", "compare", needs=tuple(measured), covers=everything)
-        claims = self.add("claims", "claims", needs=(compare, host), covers=everything)
+        claims = self.add("claims", "claims", needs=(compare, "host"), covers=everything)
         self.add("report", "report", needs=(*measured, compare, claims), covers=everything)
         return tuple(self.stages.values())
+
+    def _install(self, engine: EngineSpec) -> str:
+        covers = [recipe_digest(engine), model_digest(self.study.model_of(engine))]
+        covers += self._scenarios(engine, "features", "metadata")
+        name = f"install-{engine.name}"
+        return self.add("install", name, needs=(), covers=covers, engine=engine.name)
+
+    def _launch(self, engine: EngineSpec) -> str:
+        covers = [_identity(engine), self.study.port]
+        covers += self._scenarios(engine, "starts", "swap")
+        needs = (f"install-{engine.name}",)
+        name = f"launch-{engine.name}"
+        return self.add("launch", name, needs=needs, covers=covers, engine=engine.name)
+
+    def _load(self, block: int, name: str) -> str:
+        engine = self.study.engine(name)
+        cells = [c.identity() for c in self.study.cells(name, block)]
+        covers = [_identity(engine), cells, self.study.port]
+        if block == 0:
+            covers += self._scenarios(engine, "monitoring")
+        return self.add(
+            "load",
+            f"load-{name}-b{block}",
+            needs=(f"install-{name}",),
+            covers=covers,
+            engine=name,
+            block=block,
+        )
+
+    def _scenarios(self, engine: EngineSpec, *kinds: str) -> list[Any]:
+        found = self.study.of_kind(*kinds)
+        return [s.model_dump(exclude_defaults=True) for s in found if s.wants(engine.name)]
+
+
+def _identity(engine: EngineSpec) -> dict[str, Any]:
+    return engine.model_dump(exclude_defaults=True)
 
 
 def make_plan(study: Study, parameters: Mapping[str, Any], host_id: str) -> Plan:
@@ -273,7 +281,7 @@ def make_plan(study: Study, parameters: Mapping[str, Any], host_id: str) -> Plan
         [
             study.model_dump(),
             [recipe_digest(e) for e in study.engines],
-            model_digest(study.model),
+            [model_digest(study.model_of(e)) for e in study.engines],
             host_id,
         ]
     )

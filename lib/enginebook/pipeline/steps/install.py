@@ -30,7 +30,7 @@ def _measure(book: Book) -> dict[str, Any]:
     recipe = book.recipe
     installation = install(recipe, on_progress=lambda text: progress.update(label=text))
     model = prepare_model(
-        book.study.model, recipe.model_format, on_progress=lambda text: progress.update(label=text)
+        book.model, recipe.model_format, on_progress=lambda text: progress.update(label=text)
     )
     progress.update(label=f"{book.engine.name} is installed")
     return {

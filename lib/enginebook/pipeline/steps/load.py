@@ -155,7 +155,7 @@ def _measure_cell(book: Book, cell: Cell, server: Server, progress: Progress) ->
 def target_of(book: Book, server: Server, cell: Cell) -> Target:
     """Return a running server as the load generator's target, with fields that force lengths."""
     fields = adapter(book.recipe.engine).sampling_fields(cell.output_tokens)
-    model = prepare_model(book.study.model, book.recipe.model_format)
+    model = prepare_model(book.model, book.recipe.model_format)
     return Target(
         base_url=server.base_url,
         model=server.model_id,

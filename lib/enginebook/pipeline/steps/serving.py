@@ -20,7 +20,7 @@ def serving(book: Book, progress: Progress) -> Iterator[Server]:
     """Start the notebook's engine, yield it when it answers, and end it with the block."""
     with serve(
         book.engine,
-        book.study.model,
+        book.model,
         directory=book.folder,
         port=book.study.port,
         timeout_s=READY_TIMEOUT_S,
