@@ -17,7 +17,7 @@ class Device:
     index: int
     uuid: str
     name: str
-    compute_capability: str
+    compute_capability: str | None
     memory_bytes: int
     memory_used_bytes: int
     power_limit_w: float | None
@@ -81,7 +81,7 @@ def look() -> View:
 def _device(nvml: Any, index: int) -> Device:
     handle = nvml.nvmlDeviceGetHandleByIndex(index)
     memory = nvml.nvmlDeviceGetMemoryInfo(handle)
-    major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
+    capability = _or_none(nvml.nvmlDeviceGetCudaComputeCapability, handle)
     limit = _or_none(nvml.nvmlDeviceGetEnforcedPowerLimit, handle)
     bounds = _or_none(nvml.nvmlDeviceGetPowerManagementLimitConstraints, handle)
     ecc = _or_none(nvml.nvmlDeviceGetEccMode, handle)
@@ -90,7 +90,7 @@ def _device(nvml: Any, index: int) -> Device:
         index=index,
         uuid=nvml.nvmlDeviceGetUUID(handle),
         name=nvml.nvmlDeviceGetName(handle),
-        compute_capability=f"{major}.{minor}",
+        compute_capability=".".join(map(str, capability)) if capability else None,
         memory_bytes=memory.total,
         memory_used_bytes=memory.used,
         power_limit_w=limit / 1000 if limit else None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import platform
 import re
 import shutil
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from packaging.specifiers import SpecifierSet
-from packaging.version import Version
+from packaging.version import InvalidVersion, Version
 
 from enginebook.errors import InputError
 
@@ -145,18 +146,33 @@ def _gpu(requires: Any) -> list[Obstacle]:
     view = gpu.look()
     if not view.devices:
         return [Obstacle(f"it needs an NVIDIA GPU: {view.reason}", "use a machine with a GPU")]
-    found = []
-    if requires.driver and Version(view.driver or "0") < Version(requires.driver):
-        what = f"it needs NVIDIA driver {requires.driver} or newer; this one is {view.driver}"
-        found.append(Obstacle(what, "update the driver, or choose a recipe for an older CUDA"))
-    least = requires.compute_capability
-    weak = [d for d in view.devices if least and Version(d.compute_capability) < Version(least)]
-    if weak:
-        what = (
-            f"it needs compute capability {least}; {weak[0].name} has {weak[0].compute_capability}"
-        )
-        found.append(Obstacle(what, "use a newer GPU, or another engine"))
-    return found
+    return _driver(requires.driver, view.driver) + _capability(
+        requires.compute_capability, view.devices
+    )
+
+
+def _known(version: str | None) -> Version | None:
+    """Return a version, or None where it is unknown or no version: nothing is refused for that."""
+    with contextlib.suppress(InvalidVersion):
+        return Version(version) if version else None
+    return None
+
+
+def _driver(least: str | None, driver: str | None) -> list[Obstacle]:
+    have = _known(driver)
+    if least is None or have is None or have >= Version(least):
+        return []
+    what = f"it needs NVIDIA driver {least} or newer; this one is {driver}"
+    return [Obstacle(what, "update the driver, or choose a recipe for an older CUDA")]
+
+
+def _capability(least: str | None, devices: Sequence[Any]) -> list[Obstacle]:
+    known = [(d, _known(d.compute_capability)) for d in devices]
+    weak = [d for d, have in known if least and have is not None and have < Version(least)]
+    if not weak:
+        return []
+    what = f"it needs compute capability {least}; {weak[0].name} has {weak[0].compute_capability}"
+    return [Obstacle(what, "use a newer GPU, or another engine")]
 
 
 def check_disk(directory: Path, need_gb: float, what: str) -> None:

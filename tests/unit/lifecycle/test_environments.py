@@ -250,6 +250,25 @@ def test_host_that_lacks_something_is_refused(tmp_path, requires, text, monkeypa
     assert raised.value.remedy
 
 
+@pytest.mark.parametrize(
+    ("driver", "capability", "count"),
+    [
+        ("580.95", "9.0", 0),
+        ("535.104.05", "9.0", 1),
+        ("535.104.05", "7.5", 2),
+        ("580.95", None, 0),
+        (None, None, 0),
+        ("not a version", "9.0", 0),
+    ],
+)
+def test_gpu_whose_figures_are_unknown_is_not_refused(monkeypatch, driver, capability, count):
+    blank = dict.fromkeys(gpu.Device.__dataclass_fields__)
+    device = gpu.Device(**{**blank, "name": "H200", "compute_capability": capability})
+    monkeypatch.setattr(gpu, "look", lambda: gpu.View((device,), driver, "13.0", ""))
+    requires = Requires(gpu="nvidia", driver="570", compute_capability="8.0")
+    assert len(requirements.obstacles(requires)) == count
+
+
 def test_python_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"no Python ==3\.99"):
         install(recipe(tmp_path, python="==3.99.*"))
