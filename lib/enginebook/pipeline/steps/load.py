@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import shutil
-import time
 from typing import Any
 
 import polars as pl
 
-from enginebook.engines.registry import adapter
-from enginebook.errors import EnginebookError, EngineError
-from enginebook.lifecycle.models import prepare_model
+from enginebook.errors import EnginebookError
 from enginebook.lifecycle.server import Server
-from enginebook.load import Sampler, Target, Workload, read_records, run_load
+from enginebook.load import read_records
 from enginebook.metrics import cell_metrics, summarise
-from enginebook.metrics.gate import gate
 from enginebook.pipeline.book import Book
 from enginebook.pipeline.progress import Progress
+from enginebook.pipeline.steps.cell import measure_cell, store_failure
 from enginebook.pipeline.steps.serving import server_facts, serving
 from enginebook.store import read_json, write_json
 from enginebook.study import Cell
 
-SCHEMA = 1
 MOST_STARTS = 3
 SHOWN = {
     "tokens/s": "output_tokens_per_s",
@@ -74,7 +69,7 @@ def _measure(book: Book, wanted: list[Cell]) -> dict[str, Any]:
             servers.append(server_facts(server))
             left = _measure_cells(book, left, server, progress)
     for cell in left:
-        _store_failure(book, cell, "the engine died again and again; see its log")
+        store_failure(book, cell, "the engine died again and again; see its log")
     progress.update(done=total, label=f"load {book.engine.name}")
     cells = [read_json(book.cell_folder(c, book.engine) / "cell.json") for c in book.cells()]
     return {
@@ -95,9 +90,9 @@ def _measure_cells(book: Book, cells: list[Cell], server: Server, progress: Prog
     for index, cell in enumerate(cells):
         progress.update(done=total - len(cells) + index, label=cell.label)
         try:
-            _measure_cell(book, cell, server, progress)
+            measure_cell(book, cell, server, progress)
         except EnginebookError as error:
-            _store_failure(book, cell, _why(error, server))
+            store_failure(book, cell, _why(error, server))
         if not server.alive():
             return cells[index + 1 :]
     return []
@@ -107,95 +102,6 @@ def _why(error: EnginebookError, server: Server) -> str:
     if server.alive():
         return error.message
     return "\n".join(["the engine died under load; its last lines:", *server.log_tail(10)])
-
-
-def _measure_cell(book: Book, cell: Cell, server: Server, progress: Progress) -> None:
-    """Run one cell into a temporary folder, and move it to its place when it is whole."""
-    final = book.cell_folder(cell, book.engine)
-    work = final.with_name(f".{final.name}.{time.time_ns()}")
-    work.mkdir(parents=True)
-    label = cell.label
-    try:
-        target, load = target_of(book, server, cell), workload_of(cell)
-        started = time.time()
-        with Sampler(
-            work, server_pids=server.processes, metrics_url=_metrics_url(book, server)
-        ) as s:
-            records = run_load(
-                target,
-                load,
-                directory=work,
-                on_progress=lambda p: progress.update(
-                    label=f"{label}, {p.done}/{p.total} requests"
-                ),
-            )
-        verdict = gate(records, load, s.summary())
-        if not verdict.completed:
-            raise EngineError(f"no request of {label} was completed: {verdict.first_error}")
-        facts = _cell_facts(book, cell) | {
-            "status": "ok",
-            "error": None,
-            "started_unix": started,
-            "seconds": time.time() - started,
-            "gate_ok": verdict.ok,
-            "flags": list(verdict.flags),
-            "checks": verdict.checks,
-            "others_cpu_share": s.summary().get("others_cpu_share"),
-            "workload": load.to_dict(),
-            "engine_version": server.version,
-            "options": dict(server.options),
-        }
-        write_json(work / "cell.json", facts)
-        shutil.rmtree(final, ignore_errors=True)
-        work.rename(final)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-
-
-def target_of(book: Book, server: Server, cell: Cell) -> Target:
-    """Return a running server as the load generator's target, with fields that force lengths."""
-    fields = adapter(book.recipe.engine).sampling_fields(cell.output_tokens)
-    model = prepare_model(book.model, book.recipe.model_format)
-    return Target(
-        base_url=server.base_url,
-        model=server.model_id,
-        tokenizer=model.tokenizer_dir,
-        extra_body=fields,
-    )
-
-
-def workload_of(cell: Cell) -> Workload:
-    """Return a cell as the load generator's workload."""
-    return Workload(
-        concurrency=cell.concurrency,
-        requests=cell.requests,
-        warmup_requests=cell.warmup_requests,
-        input_tokens=cell.input_tokens,
-        output_tokens=cell.output_tokens,
-        max_seconds=cell.max_seconds,
-        seed=cell.seed,
-    )
-
-
-def _metrics_url(book: Book, server: Server) -> str | None:
-    return server.base_url.rstrip("/") + "/metrics" if adapter(book.recipe.engine).metrics else None
-
-
-def _cell_facts(book: Book, cell: Cell) -> dict[str, Any]:
-    return {
-        "schema": SCHEMA,
-        "engine": book.engine.name,
-        "label": cell.label,
-        "cell": cell.model_dump(),
-        "recipe": book.recipe.name,
-        "host_id": book.plan.host_id,
-    }
-
-
-def _store_failure(book: Book, cell: Cell, reason: str) -> None:
-    folder = book.cell_folder(cell, book.engine)
-    failed = {"status": "failed", "error": reason, "gate_ok": False, "flags": ["failed"]}
-    write_json(folder / "cell.json", _cell_facts(book, cell) | failed)
 
 
 def cells_table(book: Book) -> pl.DataFrame:
