@@ -19,6 +19,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="local",
         help="where stages run",
     )
+    parser.add_argument(
+        "--retry-failed", action="store_true", help="take load cells that failed before again"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the outcome as JSON")
 
 
@@ -30,7 +33,10 @@ def run(args: argparse.Namespace) -> int:
 
     outputs = (args.output or default_outputs_dir()).resolve()
     prepared = runner.prepare(args.params, outputs, args.executor)
-    outcome = runner.dry_run(prepared) if args.dry_run else runner.run(prepared)
+    if args.dry_run:
+        outcome = runner.dry_run(prepared)
+    else:
+        outcome = runner.run(prepared, retry_failed=args.retry_failed)
     if args.json:
         write_json(args.json, outcome.to_json())
     return outcome.exit_status

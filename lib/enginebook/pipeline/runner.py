@@ -17,10 +17,12 @@ from enginebook.engines.recipes import recipe_for
 from enginebook.errors import DONE, INTERRUPTED, MEASURED_FAILURE, InputError
 from enginebook.lifecycle.host import host_facts, host_id
 from enginebook.paths import project_root
+from enginebook.pipeline.cells import forget_failed_cells
 from enginebook.pipeline.checks import check_before_start
 from enginebook.pipeline.lock import only_run
 from enginebook.pipeline.manifest import finish_manifest, start_manifest
 from enginebook.pipeline.plan import EXCLUSIVE, Plan, make_plan
+from enginebook.pipeline.preview import preview, tell
 from enginebook.pipeline.snake import Snake
 from enginebook.pipeline.state import forget_broken_markers, is_done, states
 from enginebook.pipeline.watch import Watch
@@ -74,6 +76,7 @@ class Outcome:
     failures: list[dict[str, Any]] = field(default_factory=list)
     stages: list[dict[str, Any]] = field(default_factory=list)
     seconds: float = 0.0
+    preview: dict[str, Any] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the outcome as JSON values."""
@@ -85,7 +88,7 @@ class Outcome:
             "failures": self.failures,
             "stages": self.stages,
             "seconds": round(self.seconds, 1),
-        }
+        } | ({"preview": self.preview} if self.preview else {})
 
 
 def prepare(params: Path, outputs: Path, executor: str = "local") -> Prepared:
@@ -119,22 +122,23 @@ def _check_executor(name: str) -> None:
 
 
 def dry_run(prepared: Prepared) -> Outcome:
-    """Print which stages are done and which would run, and start nothing."""
-    rows = []
-    for state in states(prepared.plan, prepared.outputs):
-        done = state.state == "done"
-        reason = "done" if done else "will run: no result for these inputs"
-        print(f"{state.stage.name:<24} {reason}")
-        rows.append({"name": state.stage.name, "done": done, "folder": state.stage.folder})
-    print(f"run {prepared.plan.run_id}; nothing was started")
-    return Outcome(DONE, prepared.plan.run_id, stages=rows)
+    """Print what would run, how long it takes and what cannot run here; start nothing."""
+    found = preview(prepared.study, prepared.plan, prepared.outputs)
+    tell(found, prepared.plan.run_id)
+    return Outcome(DONE, prepared.plan.run_id, stages=found.stages, preview=found.to_json())
 
 
-def run(prepared: Prepared) -> Outcome:
-    """Run what is not done yet; print progress, then the report's path and the findings."""
+def run(prepared: Prepared, *, retry_failed: bool = False) -> Outcome:
+    """Run what is not done yet; print progress, then the report's path and the findings.
+
+    A load cell that failed is a result and stays one; ``retry_failed`` takes it again.
+    """
     started = time.monotonic()
     prepared.outputs.mkdir(parents=True, exist_ok=True)
     with only_run(prepared.outputs), _stop_on_signals():
+        if retry_failed:
+            for label in forget_failed_cells(prepared.study, prepared.plan, prepared.outputs):
+                print(f"{label}: failed before; it is taken again")
         for name in forget_broken_markers(prepared.plan, prepared.outputs):
             print(f"{name}: its marker was damaged; the stage runs again")
         _write_run_folder(prepared)
