@@ -1,10 +1,86 @@
-"""Installs, launches and memory as frames, from what the stages of a study left so far."""
+"""What a study is made of and how its engines came up, as frames."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import polars as pl
 
+from enginebook.engines.recipes import recipe_for
 from enginebook.pipeline.book import Book
+from enginebook.store import canonical_json
+from enginebook.study import Cell, Study
+
+LOADS_SCHEMA: dict[str, Any] = {
+    "scenario": pl.String,
+    "family": pl.String,
+    "title": pl.String,
+    "kind": pl.String,
+    "concurrency": pl.Int64,
+    "input_tokens": pl.Int64,
+    "output_tokens": pl.Int64,
+    "rate": pl.Float64,
+    "arrival": pl.String,
+    "prefix_tokens": pl.Int64,
+    "prefix_share": pl.Float64,
+    "turns": pl.Int64,
+    "think_time_s": pl.Float64,
+    "answer_format": pl.String,
+    "schema_name": pl.String,
+    "trace": pl.String,
+    "trace_speed": pl.Float64,
+    "cache": pl.String,
+    "search": pl.Boolean,
+}
+ARMS_SCHEMA: dict[str, Any] = {
+    "engine": pl.String,
+    "engine_id": pl.String,
+    "recipe": pl.String,
+    "arm": pl.String,
+    "model": pl.String,
+    "version": pl.String,
+    "simulated": pl.Boolean,
+    "options": pl.String,
+}
+
+
+def loads_frame(study: Study) -> pl.DataFrame:
+    """Return one row a load: what the series' names and nominal axes stand for."""
+    titles = {s.name: s.title or s.name for s in study.loads}
+    rows: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for block, name in study.block_order():
+        for cell in study.cells(name, block):
+            row = _load_row(cell, titles[cell.of_family])
+            key = (cell.scenario, cell.concurrency, cell.input_tokens, cell.output_tokens)
+            rows.setdefault(key, row)
+    return pl.DataFrame(list(rows.values()), schema=LOADS_SCHEMA)
+
+
+def _load_row(cell: Cell, title: str) -> dict[str, Any]:
+    fields = cell.model_dump()
+    row = {name: fields.get(name) for name in LOADS_SCHEMA}
+    rate = None if cell.search else cell.rate
+    return row | {"family": cell.of_family, "title": title, "rate": rate}
+
+
+def arms_frame(study: Study) -> pl.DataFrame:
+    """Return one row an engine of the study: what it is, in which arm, and its options."""
+    rows = []
+    for engine in study.engines:
+        recipe = recipe_for(engine)
+        rows.append(
+            {
+                "engine": engine.name,
+                "engine_id": recipe.engine,
+                "recipe": recipe.name,
+                "arm": engine.arm or recipe.arm,
+                "model": study.model_of(engine).label,
+                "version": recipe.version,
+                "simulated": "simulated" in recipe.labels,
+                "options": canonical_json(recipe.options),
+            }
+        )
+    return pl.DataFrame(rows, schema=ARMS_SCHEMA)
 
 
 def lifecycle_frames(book: Book) -> dict[str, pl.DataFrame]:

@@ -11,6 +11,7 @@ from enginebook.errors import InputError
 from enginebook.physics import Hardware, ModelShape, Precision, audit_cells, precision_named
 from enginebook.pipeline.book import Book
 from enginebook.store import read_json
+from enginebook.study import EngineSpec
 
 MOST_OTHERS_CPU_SHARE = 0.08
 LIMIT_KEYS = ("scenario", "concurrency", "input_tokens", "output_tokens", "metric")
@@ -50,11 +51,19 @@ def audit_study(book: Book, cells: pl.DataFrame) -> Audited:
         )
     try:
         hardware = Hardware.from_host(host)
-        shape = _shape(book)
-        precisions = {e.name: _precision(book, e.name) for e in book.study.engines}
+        parts = [
+            audit_cells(
+                cells.filter(pl.col("engine") == e.name),
+                _shape(book, e),
+                hardware,
+                _precision(book, e),
+                devices=_devices(e),
+            )
+            for e in book.study.engines
+        ]
     except InputError as error:
         return _nothing(error.message)
-    audit = audit_cells(cells, shape, hardware, precisions)
+    audit = pl.concat(parts)
     return Audited(audit, _limits(audit, hardware))
 
 
@@ -62,22 +71,28 @@ def _nothing(reason: str) -> Audited:
     return Audited(pl.DataFrame(), pl.DataFrame(), reason)
 
 
-def _shape(book: Book) -> ModelShape:
-    for value in book.results("install", "install.json").values():
+def _shape(book: Book, engine: EngineSpec) -> ModelShape:
+    stage = book.plan.stage(f"install-{engine.name}")
+    value = book.result(stage, "install.json")
+    if value is not None:
         config = book.outputs / value["model"]["tokenizer_dir"] / "config.json"
         if config.is_file():
             return ModelShape.from_hf(read_json(config))
-    raise InputError("no engine of this study is installed: run 10_install")
+    raise InputError(f"{engine.name} is not installed: run 10_install")
 
 
-def _precision(book: Book, engine: str) -> Precision:
+def _precision(book: Book, engine: EngineSpec) -> Precision:
     """Return the precision an engine serves in: its dtype option, else that of its model file."""
-    recipe = recipe_for(book.study.engine(engine))
-    path = book.study.model.path
+    recipe = recipe_for(engine)
+    path = book.study.model_of(engine).path
     if path is not None and path.endswith(".gguf") and recipe.model_format == "gguf":
         raise InputError(f"the precision of {path} is not known, so no limit can be stated")
     dtype = str(recipe.options.get("dtype") or "float32")
     return precision_named(PRECISION_OF_DTYPE.get(dtype, dtype))
+
+
+def _devices(engine: EngineSpec) -> int:
+    return int(recipe_for(engine).options.get("tensor_parallel") or 1)  # type: ignore[arg-type]
 
 
 def _limits(audit: pl.DataFrame, hardware: Hardware) -> pl.DataFrame:
