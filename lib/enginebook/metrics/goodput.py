@@ -10,6 +10,21 @@ import polars as pl
 from enginebook.metrics.requests import request_metrics
 from enginebook.metrics.summary import HasFrames, span_s
 
+_LIMITED = {
+    "ttft_ms": "response_ttft_ms",
+    "tpot_ms": "tpot_ms",
+    "e2e_ms": "response_e2e_ms",
+}
+
+
+def limits_of(objective: Mapping[str, Any]) -> dict[str, float]:
+    """Return the limits of an objective (ttft_ms, tpot_ms, e2e_ms) by the metric they are held to.
+
+    TTFT and end-to-end time count from the scheduled time, so that waiting for a place counts.
+    """
+    found = {metric: objective.get(name) for name, metric in _LIMITED.items()}
+    return {metric: float(limit) for metric, limit in found.items() if limit is not None}
+
 
 def goodput(records: HasFrames, limits: Mapping[str, float]) -> dict[str, Any]:
     """Return how many requests kept all limits.

@@ -15,7 +15,6 @@ NS_PER_S = 1e9
 REQUEST_TIMES = ("ttft_ms", "ttfo_ms", "tpot_ms", "tpot_n1_ms", "e2e_ms")
 RESPONSE_TIMES = ("response_ttft_ms", "response_e2e_ms", "connect_ms")
 MISMATCH_TOKENS = 2
-_POINTS = ("mean", "p50", "p90", "p95", "p99", "max")
 _SOURCES = ("chunks", "tokenizer", "usage")  # weakest first
 
 
@@ -175,22 +174,3 @@ def _instrument(
         "worker_cpu_share_max": about.get("worker_cpu_share_max"),
         "events": len(chunks),
     }
-
-
-def cell_metrics(summary: Mapping[str, Any]) -> dict[str, tuple[float | None, int]]:
-    """Return a summary as flat metrics: name to (value or None, samples behind it).
-
-    ``ttft_ms["p50"]`` becomes ``ttft_p50_ms``; rates keep their names.
-    """
-    found: dict[str, tuple[float | None, int]] = {}
-    completed = int(summary["requests"]["completed"])
-    for name in ("requests_per_s", "output_tokens_per_s", "input_tokens_per_s", "duration_s"):
-        found[name] = (summary[name], completed)
-    for key, value in summary.items():
-        if key.endswith("_ms") and isinstance(value, Mapping) and "n" in value:
-            base = key.removesuffix("_ms")
-            for point in _POINTS:
-                found[f"{base}_{point}_ms"] = (value[point], int(value["n"]))
-    per_chunk = summary["icl_ms"].get("tokens_per_chunk")
-    found["tokens_per_chunk"] = (per_chunk, int(summary["icl_ms"]["n"]))
-    return found
