@@ -12,6 +12,7 @@ import psutil
 from enginebook.engines.recipes import Recipe, recipe_for
 from enginebook.errors import InputError
 from enginebook.lifecycle.environments import installed
+from enginebook.lifecycle.requirements import obstacles
 from enginebook.paths import cache_dir, params_dir
 from enginebook.study import ModelSpec, Study
 from enginebook.study_file import closest, read_yaml
@@ -84,7 +85,13 @@ def check_outputs(outputs: Path) -> None:
 
 def check_disk(recipes: list[Recipe], outputs: Path) -> None:
     """Check that what is still to be installed, and the results, fit on their disks."""
-    wanted = sum(getattr(r.environment, "disk_gb", 0.0) for r in recipes if installed(r) is None)
+    # Recipes that differ in options alone share one environment; what cannot run gets none.
+    missing = {
+        str(r.lock_path or r.name): float(getattr(r.environment, "disk_gb", 0.0))
+        for r in recipes
+        if installed(r) is None and not obstacles(r.environment.requires)
+    }
+    wanted = sum(missing.values())
     for folder, need in ((cache_dir(), wanted), (outputs, OUTPUTS_GB)):
         free = shutil.disk_usage(folder).free / GB
         if free < need:

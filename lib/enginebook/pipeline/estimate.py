@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from statistics import median
 from typing import Any
 
 from enginebook.cells import Cell
+from enginebook.engines.recipes import recipe_for
 from enginebook.pipeline.plan import Plan, Stage, cell_digest
 from enginebook.pipeline.state import stage_state
 from enginebook.store import read_json
@@ -25,6 +25,12 @@ USUAL_S: Mapping[str, float] = {
 }
 """Where nothing was measured here yet."""
 USUAL_START_S = 60.0
+USUAL_TOKEN_S: Mapping[str, float] = {"gpu": 0.006, "cpu": 0.03}
+"""A token of one stream alone: an 8B model on a large GPU, a 135M model on two CPU cores."""
+GAIN_OF_STREAMS: Mapping[str, float] = {"gpu": 0.85, "cpu": 0.5}
+"""N streams do N to this power as much as one; 1 would mean that a stream costs nothing."""
+OVERHEAD_S = 2.0
+"""Prompts made, processes started, records written."""
 PROMPT_TOKEN_COST = 1 / 8
 """Work of a prompt token in units of an answer token: prefill runs many at once."""
 
@@ -80,8 +86,12 @@ class _Memory:
         scale = self._scale(engine)
         start = self._start_s(engine)
         if scale is None:
-            return Estimate(stage.name, start + sum(c.max_seconds for c in left) / 10, "usual")
-        return Estimate(stage.name, start + sum(expected_s(c, scale) for c in left), "scaled")
+            usual = USUAL_TOKEN_S[_device(engine)]
+            return Estimate(stage.name, start + self._sum(left, usual, engine), "usual")
+        return Estimate(stage.name, start + self._sum(left, scale, engine), "scaled")
+
+    def _sum(self, cells: list[Cell], scale: float, engine: EngineSpec) -> float:
+        return sum(expected_s(c, scale * work_of(c, _device(engine))) for c in cells)
 
     def _folder(self, cell: Cell, engine: EngineSpec) -> Path:
         model = self.study.model_of(engine)
@@ -103,28 +113,30 @@ class _Memory:
                 if facts["recipe"] == engine.recipe and facts["status"] == "ok":
                     cell = Cell.model_validate(facts["cell"])
                     if not cell.rate and not cell.trace:
-                        ratios.append(facts["seconds"] / work_of(cell))
+                        ratios.append(facts["seconds"] / work_of(cell, _device(engine)))
             self._scales[engine.recipe] = median(ratios) if ratios else None
         return self._scales[engine.recipe]
 
 
-def work_of(cell: Cell) -> float:
-    """Return a cell's work in units of one answer token of a stream alone.
+def _device(engine: EngineSpec) -> str:
+    return "gpu" if "cuda" in recipe_for(engine).labels else "cpu"
 
-    Many streams share a step, so that a step costs little more; the square root lies between
-    "nothing more" and "as much more as there are streams".
-    """
+
+def work_of(cell: Cell, device: str) -> float:
+    """Return a cell's work in units of one answer token of a stream alone."""
     requests = cell.requests + cell.warmup_requests
     tokens = cell.input_tokens * PROMPT_TOKEN_COST + cell.output_tokens
-    return requests * tokens / math.sqrt(max(1, cell.concurrency))
+    gain: float = max(1, cell.concurrency) ** GAIN_OF_STREAMS[device]
+    return requests * tokens / gain
 
 
-def expected_s(cell: Cell, scale: float) -> float:
+def expected_s(cell: Cell, closed_loop_s: float) -> float:
     """Return how long a cell will take; arrivals take as long as they are spread over."""
     if cell.search:
         return cell.max_seconds
-    arrivals_s = cell.requests / cell.rate if cell.rate else 0.0
-    return min(cell.max_seconds, max(arrivals_s, scale * work_of(cell)) + 2.0)
+    if cell.rate:
+        return min(cell.max_seconds, cell.requests / cell.rate + OVERHEAD_S)
+    return min(cell.max_seconds, closed_loop_s + OVERHEAD_S)
 
 
 def _cell_facts(outputs: Path) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from enginebook.load import read_records
 from enginebook.metrics import cell_metrics, summarise
 from enginebook.physics import require_possible
 from enginebook.pipeline.book import Book
-from enginebook.pipeline.steps.frames import lifecycle_frames
+from enginebook.pipeline.steps.frames import arms_frame, lifecycle_frames, loads_frame
 from enginebook.pipeline.steps.greedy import agreement
 from enginebook.pipeline.steps.physics import Audited, audit_study
 from enginebook.stats import comparisons, points
@@ -83,7 +83,7 @@ def compare_engines(book: Book) -> Compared:
     compared = Compared(
         cells=cells,
         points=points(cells),
-        comparisons=comparisons(cells, margin=book.study.margin),
+        comparisons=_comparisons(book, cells),
         greedy=agreement(texts),
         failures=failures,
         missing=missing,
@@ -91,6 +91,12 @@ def compare_engines(book: Book) -> Compared:
     )
     _store(book, compared)
     return compared
+
+
+def _comparisons(book: Book, cells: pl.DataFrame) -> pl.DataFrame:
+    arms = arms_frame(book.study)
+    simulated = arms.filter("simulated")["engine"].to_list()
+    return comparisons(cells, margin=book.study.margin, simulated_engines=simulated)
 
 
 def _read_cells(book: Book) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[str]]:
@@ -116,7 +122,17 @@ def cell_rows(
     cell: Cell, engine: EngineSpec, folder: Path, facts: dict[str, Any]
 ) -> list[dict[str, Any]]:
     """Return one row a metric for a measured cell, computed anew from its raw records."""
-    metrics = dict(cell_metrics(summarise(read_records(folder))))
+    records = read_records(folder)
+    samples = folder / "samples.parquet"
+    metrics = dict(
+        cell_metrics(
+            summarise(records),
+            cell.model_dump(),
+            pl.read_parquet(samples) if samples.is_file() else None,
+            records=records,
+            search=facts.get("search"),
+        )
+    )
     metrics["others_cpu_share"] = (facts.get("others_cpu_share"), 1)
     key = {
         "engine": engine.name,
@@ -141,6 +157,8 @@ def _store(book: Book, compared: Compared) -> None:
         "cells": compared.cells,
         "points": compared.points,
         "comparisons": compared.comparisons,
+        "loads": loads_frame(book.study),
+        "arms": arms_frame(book.study),
         **lifecycle_frames(book),
     }
     for name, frame in frames.items():
