@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from enginebook.engines.recipes import recipe_for
 from enginebook.paths import engine_recipes_dir, notebooks_dir, params_dir
 from enginebook.store import digest_of, read_json
 from enginebook.study import Cell, EngineSpec, ModelSpec, Study
@@ -218,8 +219,11 @@ class _Planner:
 
     def build(self) -> tuple[Stage, ...]:
         study = self.study
-        measured = [self.add("host", "host", needs=(), covers=None)]
-        measured += [self._install(engine) for engine in study.engines]
+        on_gpu = [e for e in study.engines if "cuda" in recipe_for(e).labels]
+        # A GPU's ceilings are measured with the PyTorch of an engine for GPUs, which comes first.
+        measured = [self._install(engine) for engine in on_gpu[:1]]
+        measured.append(self.add("host", "host", needs=tuple(measured), covers=None))
+        measured += [self._install(engine) for engine in study.engines if engine not in on_gpu[:1]]
         measured += [self._launch(engine) for engine in study.engines]
         measured += [self._load(block, name) for block, name in study.block_order()]
         everything = study.model_dump()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -25,15 +26,25 @@ def examine_host(book: Book) -> dict[str, Any]:
     and after, whichever is more: a ceiling that was measured beside others is too low, and nothing
     may be called impossible by it.
     """
-    return dict(book.once("host.json", _measure))
+    return dict(book.once("host.json", lambda: _measure(torch_python(book))))
 
 
-def _measure() -> dict[str, Any]:
+def torch_python(book: Book) -> Path | None:
+    """Return the interpreter whose PyTorch can measure the GPU, or None where there is none."""
+    for name in book.stage.needs:
+        found = book.result(book.plan.stage(name), "install.json")
+        python = found and found["installation"].get("python")
+        if python:
+            return Path(python)
+    return None
+
+
+def _measure(torch: Path | None) -> dict[str, Any]:
     progress = Progress("reading the host", 3)
     facts = host_facts()
     progress.update(done=1, label="measuring ceilings")
     before = busy_share()
-    ceilings = measure_ceilings(CEILINGS_S)
+    ceilings = measure_ceilings(CEILINGS_S, torch)
     others = max(before, busy_share())
     progress.update(done=2, label="calibrating the load generator")
     calibration = calibrate(seconds=CALIBRATION_S, streams=CALIBRATION_STREAMS)
