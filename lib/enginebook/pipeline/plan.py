@@ -222,7 +222,8 @@ class _Planner:
         on_gpu = [e for e in study.engines if "cuda" in recipe_for(e).labels]
         # A GPU's ceilings are measured with the PyTorch of an engine for GPUs, which comes first.
         measured = [self._install(engine) for engine in on_gpu[:1]]
-        measured.append(self.add("host", "host", needs=tuple(measured), covers=None))
+        simulated = all("simulated" in recipe_for(e).labels for e in study.engines) or None
+        measured.append(self.add("host", "host", needs=tuple(measured), covers=simulated))
         measured += [self._install(engine) for engine in study.engines if engine not in on_gpu[:1]]
         measured += [self._launch(engine) for engine in study.engines]
         measured += [self._load(block, name) for block, name in study.block_order()]

@@ -175,7 +175,7 @@ def _run_stages(prepared: Prepared, plan_file: str = "plan.json") -> bool:
         plan_file=prepared.run_folder / plan_file,
         outputs=prepared.outputs,
         directory=prepared.run_folder / "snakemake",
-        exclusive=sorted(EXCLUSIVE),
+        exclusive=exclusive_kinds(prepared.study),
         executor=prepared.executor,
     )
     with watch, snake:
@@ -189,6 +189,12 @@ def _run_stages(prepared: Prepared, plan_file: str = "plan.json") -> bool:
             return True
         watch.update()
     return False
+
+
+def exclusive_kinds(study: Study) -> list[str]:
+    """Return the kinds of stages that run alone; simulated engines measure nothing and share."""
+    simulated = all("simulated" in recipe_for(e).labels for e in study.engines)
+    return [] if simulated else sorted(EXCLUSIVE)
 
 
 def _report(prepared: Prepared) -> None:
