@@ -1,4 +1,4 @@
-"""Sixty-four bytes shared by a worker process and its controller: progress, and a stop flag.
+"""Sixty-four bytes shared by a worker process and its controller: progress, and two flags.
 
 A file in memory, mapped by both: reading progress costs the worker nothing and no message is parsed
 between two stamps.
@@ -13,7 +13,7 @@ from pathlib import Path
 
 _PROGRESS = struct.Struct("<6q")
 _SIZE = 64
-_STOP_AT = 56
+_STOP_AT, _FINISH_AT = 56, 57
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,15 @@ class Control:
     def stop(self) -> None:
         """Ask the worker to cancel what is in flight and end."""
         self._map[_STOP_AT] = 1
+
+    def finish(self) -> None:
+        """Ask the worker to send nothing more and to end when what is in flight has ended."""
+        self._map[_FINISH_AT] = 1
+
+    @property
+    def finishing(self) -> bool:
+        """Return whether the worker is asked to send nothing more."""
+        return self._map[_FINISH_AT] == 1
 
     @property
     def stopped(self) -> bool:

@@ -87,26 +87,6 @@ def few_shot(characters: int, seed: int = 0) -> str:
     return "".join(parts)
 
 
-def json_tasks(characters: int, seed: int = 0) -> str:
-    """Return at least this many characters of schemas, each with a text to be filled in."""
-    rng = np.random.default_rng([seed, 13])
-    parts: list[str] = []
-    length = 0
-    while length < characters:
-        names = rng.permutation(["name", "place", "year", "price", "tools", "reason"])[:4]
-        schema = {
-            "type": "object",
-            "properties": {str(n): {"type": "string"} for n in names},
-            "required": [str(n) for n in names],
-        }
-        parts.append(
-            f"Schema: {json.dumps(schema)}\nText: {_sentence(rng)} {_sentence(rng)}\n"
-            "Reply with one JSON object that follows the schema.\n\n"
-        )
-        length += len(parts[-1])
-    return "".join(parts)
-
-
 def sharegpt_text(path: Path) -> str:
     """Return the turns of a ShareGPT-format file as one text.
 
@@ -131,7 +111,7 @@ def sharegpt_text(path: Path) -> str:
 _MAKERS: dict[str, Callable[[int, int], str]] = {
     "text": prose,
     "few-shot": few_shot,
-    "json": json_tasks,
+    "json": prose,
 }
 
 

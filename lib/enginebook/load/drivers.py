@@ -26,6 +26,9 @@ class Driver(Protocol):
     def on_end(self, exchange: Exchange) -> None:
         """Go on after an exchange."""
 
+    def finish(self) -> None:
+        """Begin nothing new; what is due or under way is done to its end."""
+
     def stop(self) -> None:
         """Send nothing more; what is in flight may end."""
 
@@ -64,6 +67,10 @@ class ClosedLoop:
             return
         self._client.submit(Exchange(planned[0], at_ns), planned[1])
 
+    def finish(self) -> None:
+        """Send nothing more."""
+        self._stopped = True
+
     def stop(self) -> None:
         """Send nothing more."""
         self._stopped = True
@@ -96,6 +103,7 @@ class OpenLoop:
         self._start_ns = 0
         self._waiting: deque[tuple[Exchange, bytes]] = deque()
         self._next = payloads.take()
+        self._not_arrived: list[Planned] = []
         self._stopped = False
 
     def start(self, at_ns: int) -> None:
@@ -122,6 +130,13 @@ class OpenLoop:
         """Send what waited for a free place."""
         self._send_waiting()
 
+    def finish(self) -> None:
+        """Let no further request arrive; those that wait for a free place are sent."""
+        self._ring()  # what is due by now has arrived
+        if self._next is not None:
+            self._not_arrived.append(self._next[0])
+        self._next, self._stopped = None, True
+
     def stop(self) -> None:
         """Send nothing more; requests still waiting are recorded as never sent."""
         self._stopped = True
@@ -142,7 +157,7 @@ class OpenLoop:
 
     def unsent(self) -> Iterator[Planned]:
         """Return what is left of the plan."""
-        return self._payloads.rest()
+        return chain(self._not_arrived, self._payloads.rest())
 
 
 class Sessions:
@@ -162,7 +177,7 @@ class Sessions:
         self._given_up: list[Conversation] = []  # with the turns that they still had
         self._endless = endless
         self._due: list[tuple[int, int, Conversation]] = []
-        self._stopped = False
+        self._stopped = self._finishing = False
 
     def start(self, at_ns: int) -> None:
         """Open a conversation on every stream."""
@@ -170,7 +185,8 @@ class Sessions:
             self._open(at_ns)
 
     def _open(self, at_ns: int) -> None:
-        conversation = None if self._stopped else next(self._conversations, None)
+        over = self._stopped or self._finishing
+        conversation = None if over else next(self._conversations, None)
         if conversation is not None:
             self._ask(conversation, at_ns)
 
@@ -200,6 +216,10 @@ class Sessions:
             self._ask(conversation, due_ns)
         if self._due and not self._stopped:
             self._alarm.set(self._due[0][0])
+
+    def finish(self) -> None:
+        """Begin no further conversation; those under way are held to their end."""
+        self._finishing = True
 
     def stop(self) -> None:
         """Send nothing more."""

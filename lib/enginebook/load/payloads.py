@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from enginebook.load.answers import answer_text
+from enginebook.load.constraints import constraint_fields
 from enginebook.load.exchange import Exchange
 from enginebook.load.plan import Plan, Planned
 from enginebook.load.prompts import PromptSource, exact_text
@@ -57,7 +58,9 @@ class Writer:
             return [*ids.tolist()]
         assert self.tokens is not None  # noqa: S101 - a worker that sends text has a tokenizer
         length = max(1, planned.input_tokens - self.overhead_tokens)
-        return exact_text(self.tokens, np.asarray(ids), length)
+        tail = self.source.tail_of(length)
+        head = np.asarray(ids)[: planned.input_tokens - len(tail)]
+        return exact_text(self.tokens, head, length, tail)
 
     def request(self, planned: Planned) -> bytes:
         """Return the whole HTTP request."""
@@ -68,7 +71,14 @@ class Writer:
 
     def wrap(self, planned: Planned, prompt: Any) -> bytes:
         """Return the HTTP request around a finished prompt."""
-        body = body_of(self.target, prompt, planned.output_tokens)
+        workload = self.plan.workload
+        body = body_of(
+            self.target,
+            prompt,
+            planned.output_tokens,
+            constraint_fields(self.target, workload, planned.index),
+            free_length=workload.free_length,
+        )
         return request_bytes(self._template, planned.index, body)
 
 

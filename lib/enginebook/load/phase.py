@@ -9,6 +9,7 @@ import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Literal
 
 from enginebook.load.client import Client
 from enginebook.load.clock import NS_PER_S, Alarm, now_ns
@@ -18,6 +19,7 @@ from enginebook.load.exchange import Exchange, Spool
 from enginebook.load.payloads import Payloads
 from enginebook.load.plan import Planned
 
+StoppedBy = Literal["requests", "precision", "seconds", "caller"]
 TICK_NS = 10_000_000
 _TICKS_PER_CHECK = 10
 _WRITE_BUDGET_NS = 500_000
@@ -32,11 +34,16 @@ def cpu_seconds() -> float:
 
 @dataclass
 class Limits:
-    """When a phase ends although more could be sent; seconds from its start."""
+    """When a phase ends although more could be sent; seconds from its start.
+
+    An ``adaptive`` phase finishes at ``max_s`` what it has begun, and what it has not begun was
+    never meant to be sent; any other gives up then, and the rest of its plan is missing.
+    """
 
     duration_s: float | None
     drain_s: float
     max_s: float
+    adaptive: bool = False
 
 
 @dataclass
@@ -49,6 +56,8 @@ class PhaseReport:
     loop_lag_ns: list[int] = field(default_factory=list)
     made_late: int = 0
     chunks: int = 0
+    stopped_by: StoppedBy = "requests"
+    stopped_after_s: float | None = None
 
 
 class Phase:
@@ -68,6 +77,7 @@ class Phase:
         self._failed = 0
         self._first_sum_ns = 0
         self._firsts = 0
+        self._finished = False
         self._parent = os.getppid()
 
     async def run(self, at_ns: int, limits: Limits) -> PhaseReport:
@@ -82,11 +92,20 @@ class Phase:
             await self._over
         self._alarm.close()
         self._write_finished(hurry=True)
-        for planned in () if self._payloads.endless else self._driver.unsent():
-            self._spool.write(_never_sent(planned, at_ns))
+        self._take_stock(at_ns)
         report = self.report
         report.end_ns, report.made_late = now_ns(), self._payloads.made_late
         return report
+
+    def _take_stock(self, at_ns: int) -> None:
+        """Record what was planned and never sent, unless the plan was cut short on purpose."""
+        if self._payloads.endless:
+            return
+        left = list(self._driver.unsent())
+        for planned in () if self._finished else left:
+            self._spool.write(_never_sent(planned, at_ns))
+        if not left and self.report.stopped_by != "caller":
+            self.report.stopped_by = "requests"
 
     def _begin(self) -> None:
         report = self.report
@@ -120,17 +139,39 @@ class Phase:
         self._client.expire(at_ns)
         self._publish()
         if limits.duration_s is not None and elapsed_s >= limits.duration_s:
+            self._note("seconds", elapsed_s)
             self._driver.stop()
             if elapsed_s >= limits.duration_s + limits.drain_s:
                 self._client.cancel_all("still in flight when the drain time was over")
-        if elapsed_s >= limits.max_s:
-            self._give_up("the time limit of the run was reached")
-        elif self._control.stopped or os.getppid() != self._parent:
-            self._give_up("the run was stopped")
+        if self._control.finishing:
+            self._finish("precision", elapsed_s)
+        if self._control.stopped or os.getppid() != self._parent:
+            self._give_up("caller", elapsed_s, "the run was stopped")
+        elif elapsed_s >= limits.max_s:
+            self._reach_limit(elapsed_s)
 
-    def _give_up(self, reason: str) -> None:
+    def _reach_limit(self, elapsed_s: float) -> None:
+        limits = self._limits
+        if limits.adaptive:
+            self._finish("seconds", elapsed_s)
+        if not limits.adaptive or elapsed_s >= limits.max_s + limits.drain_s:
+            self._give_up("seconds", elapsed_s, "the time limit of the run was reached")
+
+    def _finish(self, reason: StoppedBy, elapsed_s: float) -> None:
+        if not self._finished:
+            self._finished = True
+            self._note(reason, elapsed_s)
+            self._driver.finish()
+
+    def _give_up(self, reason: StoppedBy, elapsed_s: float, text: str) -> None:
+        self._note(reason, elapsed_s)
         self._driver.stop()
-        self._client.cancel_all(reason)
+        self._client.cancel_all(text)
+
+    def _note(self, reason: StoppedBy, elapsed_s: float) -> None:
+        """Remember what ended the sending first."""
+        if self.report.stopped_after_s is None:
+            self.report.stopped_by, self.report.stopped_after_s = reason, elapsed_s
 
     def _write_finished(self, *, hurry: bool = False) -> None:
         """Write ended exchanges, but no longer than a stamp may wait unless they pile up."""

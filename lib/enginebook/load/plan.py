@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from enginebook.load.arrivals import Offsets, open_loop_offsets
 from enginebook.load.clock import NS_PER_S
+from enginebook.load.synthetic import builtin_trace
 from enginebook.load.traces import Trace, read_trace
 from enginebook.load.workload import Workload
 
@@ -38,11 +39,16 @@ class Planned:
 
 @dataclass(frozen=True)
 class Plan:
-    """All requests of a run. Measured requests count from 0, warm-up requests from -1 down."""
+    """All requests of a run. Measured requests count from 0, warm-up requests from -1 down.
+
+    ``trace_cut`` says how many lengths of a trace were cut (``input_tokens``, ``output_tokens``) of
+    how many ``requests``.
+    """
 
     workload: Workload
     offsets_ns: Offsets | None = None
     trace: Trace | None = None
+    trace_cut: Mapping[str, int] | None = None
 
     @property
     def count(self) -> int | None:
@@ -118,8 +124,20 @@ def make_plan(workload: Workload) -> Plan:
         return Plan(workload)
     if workload.trace is None:
         return Plan(workload, open_loop_offsets(workload))
-    trace = read_trace(workload.trace)
+    trace, cut = _trace_of(workload)
     offsets = np.round(trace.offsets_s / workload.trace_speed * NS_PER_S).astype(np.int64)
-    if workload.duration_s is not None:
-        offsets = offsets[offsets < workload.duration_s * NS_PER_S]
-    return Plan(workload, offsets[: workload.requests], trace)
+    return Plan(workload, offsets, trace, cut)
+
+
+def _trace_of(workload: Workload) -> tuple[Trace, dict[str, int]]:
+    """Return the part of a trace that is replayed, its lengths fitted, and what was cut."""
+    place, seconds = workload.trace, workload.duration_s
+    in_trace_s = seconds * workload.trace_speed if seconds is not None else None
+    if isinstance(place, str):
+        trace = builtin_trace(place, workload.seed, workload.requests, in_trace_s)
+    else:
+        assert place is not None  # noqa: S101 - the workload is a trace
+        trace = read_trace(place)
+    return trace.first(workload.requests, in_trace_s).fitted(
+        workload.length_divisor, workload.max_input_tokens, workload.max_output_tokens
+    )

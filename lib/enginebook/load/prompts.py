@@ -9,13 +9,14 @@ the second token tells them apart.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from enginebook.errors import InputError, LoadError
+from enginebook.load.constraints import task_text
 from enginebook.load.corpus import corpus_text
 from enginebook.load.tokens import Tokens, ordinary_ids
 from enginebook.load.workload import Workload
@@ -24,6 +25,7 @@ Ids = npt.NDArray[np.int64]
 SOURCE_FILE = "prompts.npz"
 _CORPUS_CHARACTERS = 400_000
 _MOST_CORRECTIONS = 60
+_OPENING = 2  # ids that tell prompts apart
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,8 @@ class PromptSource:
         Token ids, shape (n,).
     ordinary
         Distinct ids that may open a prompt, shape (v,), in the seed's own order.
+    tail
+        Ids that end every prompt (the task, where there is one), shape (t,).
     """
 
     corpus: Ids
@@ -45,6 +49,7 @@ class PromptSource:
     shared_tokens: int = 0
     shared_share: float = 1.0
     shared_groups: int = 1
+    tail: Ids = field(default_factory=lambda: np.empty(0, np.int64))
 
     def group_of(self, index: int) -> int | None:
         """Return which shared prefix a request begins with, or None."""
@@ -57,6 +62,15 @@ class PromptSource:
 
     def ids(self, index: int, length: int) -> Ids:
         """Return exactly ``length`` ids for request ``index`` (warm-up requests count from -1)."""
+        tail = self.tail_of(length)
+        return np.concatenate([self._head(index, length - len(tail)), tail])
+
+    def tail_of(self, length: int) -> Ids:
+        """Return the end of a prompt; a prompt too short for it keeps its last part."""
+        room = max(0, length - _OPENING)
+        return self.tail[max(0, len(self.tail) - room) :]
+
+    def _head(self, index: int, length: int) -> Ids:
         group = self.group_of(index)
         if group is None:
             return self._own(index, length)
@@ -70,10 +84,10 @@ class PromptSource:
         second = (index // size + int(rng.integers(size))) % size
         opening = self.ordinary[np.array([index % size, second])]
         if self.random:
-            rest = self.ordinary[rng.integers(size, size=max(0, length - 2))]
+            rest = self.ordinary[rng.integers(size, size=max(0, length - _OPENING))]
         else:
             start = int(rng.integers(len(self.corpus)))
-            rest = self.slice(start, max(0, length - 2))
+            rest = self.slice(start, max(0, length - _OPENING))
         return np.concatenate([opening, rest])[:length]
 
     def blocks(self, keys: Sequence[int], length: int, block: int) -> Ids:
@@ -98,34 +112,46 @@ def prompt_source(workload: Workload, tokens: Tokens) -> PromptSource:
         raise InputError(f"the prompt file {file} is empty", "give a text file with prose")
     ordinary = ordinary_ids(corpus)
     rng = np.random.default_rng([workload.seed, 24])
+    task = task_text(workload.answer_format, workload.schema_name) if kind == "json" else ""
+    tail = np.asarray(tokens.encode(task) if task else [], np.int64)
+    return _source(workload, corpus, rng.permutation(ordinary), tail)
+
+
+def _source(workload: Workload, corpus: Ids, ordinary: Ids, tail: Ids) -> PromptSource:
     return PromptSource(
         corpus=corpus,
-        ordinary=rng.permutation(ordinary),
+        ordinary=ordinary,
         seed=workload.seed,
-        random=kind == "random",
+        random=workload.prompts == "random",
         shared_tokens=workload.shared_prefix_tokens,
         shared_share=workload.shared_prefix_share,
         shared_groups=workload.shared_prefix_groups,
+        tail=tail,
     )
 
 
-def exact_text(tokens: Tokens, ids: Ids, length: int) -> str:
+def exact_text(tokens: Tokens, ids: Ids, length: int, tail: Ids | None = None) -> str:
     """Return a text that the tokenizer counts as exactly ``length`` tokens.
 
     Decoding ids and encoding the text again may merge tokens, so the text is cut or filled up
     until the count is right.
+
+    Parameters
+    ----------
+    tail
+        Ids of a text that stands whole at the end; ``ids`` are those before it.
 
     Raises
     ------
     LoadError
         When no such text is found.
     """
-    use = [int(i) for i in ids[:length]]
-    spare = [
-        int(i) for i in np.resize(ids[1:] if len(ids) > 1 else ids, length + _MOST_CORRECTIONS)
-    ]
+    last = tokens.decode([int(i) for i in tail]) if tail is not None and len(tail) else ""
+    room = max(1, length - (len(tail) if tail is not None else 0))
+    use = [int(i) for i in ids[:room]]
+    spare = [int(i) for i in np.resize(ids[1:] if len(ids) > 1 else ids, room + _MOST_CORRECTIONS)]
     for attempt in range(_MOST_CORRECTIONS):
-        text = tokens.decode(use)
+        text = tokens.decode(use) + last
         count = len(tokens.encode(text))
         if count == length:
             return text
@@ -142,19 +168,10 @@ def exact_text(tokens: Tokens, ids: Ids, length: int) -> str:
 
 def save_source(source: PromptSource, path: Path) -> None:
     """Write a prompt source for the worker processes."""
-    np.savez(path, corpus=source.corpus, ordinary=source.ordinary)
+    np.savez(path, corpus=source.corpus, ordinary=source.ordinary, tail=source.tail)
 
 
 def load_source(path: Path, workload: Workload) -> PromptSource:
     """Read what ``save_source`` wrote."""
     with np.load(path) as data:
-        corpus, ordinary = data["corpus"], data["ordinary"]
-    return PromptSource(
-        corpus=corpus,
-        ordinary=ordinary,
-        seed=workload.seed,
-        random=workload.prompts == "random",
-        shared_tokens=workload.shared_prefix_tokens,
-        shared_share=workload.shared_prefix_share,
-        shared_groups=workload.shared_prefix_groups,
-    )
+        return _source(workload, data["corpus"], data["ordinary"], data["tail"])

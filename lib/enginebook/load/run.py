@@ -27,6 +27,7 @@ from enginebook.errors import LoadError
 from enginebook.load.clock import NS_PER_MS, NS_PER_S, now_ns
 from enginebook.load.control import Control, Progress
 from enginebook.load.plan import make_plan
+from enginebook.load.precision import Watch
 from enginebook.load.probe import prompt_overhead
 from enginebook.load.prompts import SOURCE_FILE, prompt_source, save_source
 from enginebook.load.records import Records, merge, write_records
@@ -48,7 +49,8 @@ class LoadProgress:
     """How far a run has come; times and rates are as seen so far.
 
     ``chunks`` counts pieces of streamed answers, nearly always one a token; ``first_byte_ms`` is
-    the mean time to the first of them over finished requests.
+    the mean time to the first of them over finished requests; ``half_width`` says how well the run
+    is known so far, where it may end early.
     """
 
     done: int
@@ -59,6 +61,7 @@ class LoadProgress:
     chunks_per_s: float
     first_byte_ms: float | None
     elapsed_s: float
+    half_width: float | None = None
 
 
 OnProgress = Callable[[LoadProgress], None]
@@ -128,6 +131,9 @@ class Crew:
         self._controls: list[Control] = []
         self._workers: list[subprocess.Popen[str]] = []
         self._overhead = 0
+        rule = workload.stop_rule
+        self._enough = False
+        self._watch = Watch(rule, self._plan.count) if rule is not None else None
 
     def work(self) -> Records:
         """Do the whole run."""
@@ -139,6 +145,8 @@ class Crew:
         if self._workload.warmup_requests:
             self._command("warmup", now_ns() + _START_DELAY_NS)
             self._await("done", limit_s)
+        for control in self._controls:
+            control.write(Progress())  # the warm-up's counters
         start_ns = now_ns() + _START_DELAY_NS
         unix_ns = time.time_ns() - now_ns() + start_ns
         self._command("measure", start_ns)
@@ -218,18 +226,28 @@ class Crew:
                 if line != word:
                     raise self._died(process)
                 waiting.remove(process)
-            if start_ns is not None and self._on_progress is not None:
-                self._on_progress(self._progress(start_ns))
+            if start_ns is not None:
+                self._look(start_ns)
             if time.monotonic() > deadline:
                 raise LoadError(
                     f"a load process did not answer within {limit_s:.0f} s",
                     "look whether this host is overloaded, and start fewer streams",
                 )
 
-    def _progress(self, start_ns: int) -> LoadProgress:
+    def _look(self, start_ns: int) -> None:
+        """Read the shared counters: enough measured? And tell the caller."""
         parts = [control.read() for control in self._controls]
         total = Progress(*(sum(values) for values in zip(*map(_values, parts), strict=True)))
-        elapsed_s = max(1e-3, (now_ns() - start_ns) / NS_PER_S)
+        elapsed_ns = now_ns() - start_ns
+        if self._watch is not None and not self._enough and self._watch.add(elapsed_ns, total):
+            self._enough = True
+            for control in self._controls:
+                control.finish()
+        if self._on_progress is not None:
+            self._on_progress(self._progress(total, elapsed_ns))
+
+    def _progress(self, total: Progress, elapsed_ns: int) -> LoadProgress:
+        elapsed_s = max(1e-3, elapsed_ns / NS_PER_S)
         firsts = total.first_bytes
         return LoadProgress(
             done=total.done,
@@ -240,6 +258,7 @@ class Crew:
             chunks_per_s=total.chunks / elapsed_s,
             first_byte_ms=total.first_byte_sum_ns / firsts / NS_PER_MS if firsts else None,
             elapsed_s=elapsed_s,
+            half_width=self._watch.known.widest if self._watch is not None else None,
         )
 
     def _died(self, process: subprocess.Popen[str]) -> LoadError:
@@ -275,6 +294,9 @@ class Crew:
             "made_late": sum(r["made_late"] for r in reports),
             "segments": sum(r["segments"] for r in reports),
             "prompt_overhead_tokens": self._overhead,
+            "trace_cut": self._plan.trace_cut,
+            **_ending(reports),
+            "precision": self._watch.report() if self._watch is not None else None,
             "target": self._target.public(),
             "workload": self._workload.to_dict(),
         }
@@ -292,6 +314,15 @@ class Crew:
 
 def _values(p: Progress) -> tuple[int, ...]:
     return (p.done, p.failed, p.chunks, p.first_bytes, p.first_byte_sum_ns, p.in_flight)
+
+
+def _ending(reports: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return what ended the sending, and when: the first process to stop tells."""
+    cut = [r for r in reports if r["stopped_by"] != "requests"]
+    first = min(cut, key=lambda r: float(r["stopped_after_s"]), default=None)
+    if first is None:
+        return {"stopped_by": "requests", "stopped_after_s": None}
+    return {"stopped_by": first["stopped_by"], "stopped_after_s": first["stopped_after_s"]}
 
 
 def _share(report: dict[str, Any]) -> float:

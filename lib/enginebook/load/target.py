@@ -14,8 +14,11 @@ import orjson
 from enginebook.errors import InputError
 
 Api = Literal["completions", "chat"]
+ConstraintField = Literal["response_format", "json_schema"]
 Message = Mapping[str, Any]
 _PATHS = {"completions": "/completions", "chat": "/chat/completions"}
+_LEAST_FIELDS = ("min_tokens", "min_new_tokens")
+_LENGTH_FIELDS = (*_LEAST_FIELDS, "n_predict")
 # Engines differ in their defaults (some sample at 0.8, some read the model's own
 # generation_config), so every field that steers sampling is sent, always.
 SAMPLING: Mapping[str, Any] = {
@@ -91,6 +94,9 @@ class Target:
         ``cache_prompt`` ... A value of None removes a default field.
     headers
         Further request headers.
+    constraint_field
+        Where a JSON constraint goes. ``response_format`` is OpenAI's and right for nearly every
+        server; llama.cpp heeds it in chat only and wants ``json_schema`` in completions.
     """
 
     base_url: str
@@ -101,10 +107,16 @@ class Target:
     extra_body: Mapping[str, Any] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     verify_tls: bool = True
+    constraint_field: ConstraintField = "response_format"
 
     def __post_init__(self) -> None:
         if self.api not in _PATHS:
             raise InputError(f"unknown api {self.api!r}", "use completions or chat")
+        if self.constraint_field not in {"response_format", "json_schema"}:
+            raise InputError(
+                f"unknown constraint field {self.constraint_field!r}",
+                "use response_format or json_schema",
+            )
         parse_address(self.base_url)
 
     @property
@@ -136,22 +148,41 @@ class Target:
             "tokenizer": str(self.tokenizer) if self.tokenizer else None,
             "extra_body": dict(self.extra_body),
             "headers": sorted(self.headers),
+            "constraint_field": self.constraint_field,
         }
 
 
 def body_of(
-    target: Target, prompt: str | Sequence[int] | Sequence[Message], output_tokens: int
+    target: Target,
+    prompt: str | Sequence[int] | Sequence[Message],
+    output_tokens: int,
+    constraint: Mapping[str, Any] | None = None,
+    *,
+    free_length: bool = False,
 ) -> bytes:
-    """Return the JSON body that asks for exactly ``output_tokens`` tokens."""
+    """Return the JSON body of a request.
+
+    Parameters
+    ----------
+    output_tokens
+        The answer's exact length; with ``free_length`` the longest that it may be.
+    constraint
+        Fields that constrain the answer, see ``constraints.constraint_fields``.
+    free_length
+        Let the answer end by itself, whatever ``extra_body`` says of least lengths.
+    """
     fields: dict[str, Any] = {"model": target.model}
     fields["messages" if target.api == "chat" else "prompt"] = prompt
     fields.update(SAMPLING)
     fields["max_tokens"] = output_tokens
     fields.update(target.extra_body)
-    # an engine's own name for the lower limit comes in as a key; its value is the asked length
-    for name in ("min_tokens", "min_new_tokens"):
-        if name in fields and fields[name] is not None:
+    # engines' own names for limits come in as keys; their value is this request's length
+    for name in _LENGTH_FIELDS:
+        if fields.get(name) is not None:
             fields[name] = output_tokens
+    if free_length:
+        fields |= {"ignore_eos": False, **dict.fromkeys(_LEAST_FIELDS)}
+    fields.update(constraint or {})
     return orjson.dumps(
         {k: v for k, v in fields.items() if v is not None}, option=orjson.OPT_SERIALIZE_NUMPY
     )

@@ -11,7 +11,7 @@ Known by their columns, not by their names:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +43,42 @@ class Trace:
 
     def __len__(self) -> int:
         return len(self.offsets_s)
+
+    def first(self, count: int | None, seconds: float | None) -> Trace:
+        """Return the first so many requests, or those that arrive within so many seconds."""
+        inside = len(self) if seconds is None else int(np.sum(self.offsets_s < seconds))
+        n = inside if count is None else min(count, inside)
+        return replace(
+            self,
+            offsets_s=self.offsets_s[:n],
+            input_tokens=self.input_tokens[:n],
+            output_tokens=self.output_tokens[:n],
+            block_keys=self.block_keys[:n],
+        )
+
+    def fitted(
+        self, divisor: float, most_input: int | None, most_output: int | None
+    ) -> tuple[Trace, dict[str, int]]:
+        """Return the trace with lengths divided and then cut, and how many lengths were cut.
+
+        Blocks shrink by the same divisor, so that prompts go on sharing what they shared.
+        """
+        inputs, cut_inputs = _fit(self.input_tokens, divisor, most_input)
+        outputs, cut_outputs = _fit(self.output_tokens, divisor, most_output)
+        block = max(1, round(self.block_tokens / divisor))
+        trace = replace(self, input_tokens=inputs, output_tokens=outputs, block_tokens=block)
+        cut = {"input_tokens": cut_inputs, "output_tokens": cut_outputs}
+        return trace, {"requests": len(self), **cut}
+
+
+def _fit(
+    lengths: npt.NDArray[np.int64], divisor: float, most: int | None
+) -> tuple[npt.NDArray[np.int64], int]:
+    """Return lengths divided and cut, and how many were cut."""
+    divided = np.maximum(np.round(lengths / divisor), 1).astype(np.int64)
+    if most is None:
+        return divided, 0
+    return np.minimum(divided, most), int(np.sum(divided > most))
 
 
 def read_trace(path: Path) -> Trace:

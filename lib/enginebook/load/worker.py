@@ -124,7 +124,10 @@ class Worker:
         workload = self.job.workload
         closed = workload.kind == "closed_loop"
         limits = Limits(
-            workload.duration_s if closed else None, workload.drain_seconds, workload.max_seconds
+            workload.duration_s if closed else None,
+            workload.drain_seconds,
+            workload.max_seconds,
+            adaptive=workload.stop_rule is not None,
         )
         phase = Phase(self.client, self.driver, self.spool, self.control, self.payloads)
         self.measured = await phase.run(at_ns, limits)
@@ -154,6 +157,8 @@ class Worker:
             "decode_cpu_s": decode_cpu_s,
             "made_late": report.made_late,
             "segments": report.chunks,
+            "stopped_by": report.stopped_by,
+            "stopped_after_s": report.stopped_after_s,
         }
 
 

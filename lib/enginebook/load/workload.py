@@ -10,9 +10,13 @@ from typing import Any, Literal, Self
 
 from enginebook.errors import InputError
 from enginebook.load.lengths import Lengths, parse_lengths
+from enginebook.load.precision import Precision, precision_of
+from enginebook.metrics.schemas import FORMATS, SCHEMAS
 
 PromptKind = Literal["text", "random", "few-shot", "json", "file", "sharegpt"]
+AnswerFormat = Literal["text", "json_object", "json_schema", "json_schema_each"]
 _KINDS = ("text", "random", "few-shot", "json", "file", "sharegpt")
+BUILTIN = "builtin:"
 
 
 @dataclass(frozen=True)
@@ -32,8 +36,12 @@ class Workload:
     max_concurrency
         Open loop and traces: no more requests in flight than this; the others wait, and their
         latency counts from the scheduled time all the same.
+    trace
+        A file, or ``builtin:NAME`` for a synthetic trace of the package.
     trace_speed
         2.0 replays a trace twice as fast.
+    length_divisor, max_input_tokens, max_output_tokens
+        Traces: divide all lengths, then cut them; what was cut is counted in the records.
     input_tokens, output_tokens
         A length, or ``uniform:LOW:HIGH``, or ``lognormal:MEDIAN:SIGMA[:LOW:HIGH]``.
     warmup_requests
@@ -41,8 +49,16 @@ class Workload:
     max_seconds
         The measured part ends then at the latest; what is in flight is cancelled and recorded.
     prompts
-        ``text`` (slices of a corpus), ``random`` (token ids), ``few-shot``, ``json``, ``file`` (a
-        text file of yours is the corpus) or ``sharegpt`` (a file of conversations is).
+        ``text`` (slices of a corpus), ``random`` (token ids), ``few-shot``, ``json`` (a text and
+        the task to describe a thing in it as JSON), ``file`` (a text file of yours is the corpus)
+        or ``sharegpt`` (a file of conversations is).
+    answer_format, schema_name
+        Constrain each answer to a JSON object, to one JSON schema, or to a schema of its own for
+        each request; ``schema_name`` is one of ``metrics.schemas.SCHEMAS``. Answers to JSON tasks
+        end by themselves: ``output_tokens`` is then the longest they may be.
+    precision
+        End as soon as throughput and mean TTFT are known so well; ``requests`` or ``duration_s``
+        and ``max_seconds`` are then the most that is done.
     prompt_file
         The file for ``file`` and ``sharegpt``.
     prompt_as
@@ -57,7 +73,7 @@ class Workload:
 
     concurrency: int | None = None
     rate: float | None = None
-    trace: Path | None = None
+    trace: Path | str | None = None
     requests: int | None = None
     duration_s: float | None = None
     input_tokens: int | str | Lengths = 128
@@ -81,8 +97,17 @@ class Workload:
     turns: int = 1
     think_time_s: float = 0.0
     processes: int | None = None
+    answer_format: AnswerFormat = "text"
+    schema_name: str | None = None
+    precision: Precision | Mapping[str, Any] | None = None
+    length_divisor: float = 1.0
+    max_input_tokens: int | None = None
+    max_output_tokens: int | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "precision", precision_of(self.precision))
+        if isinstance(self.trace, str) and not self.trace.startswith(BUILTIN):
+            object.__setattr__(self, "trace", Path(self.trace))
         object.__setattr__(self, "input_tokens", parse_lengths(self.input_tokens, "input tokens"))
         object.__setattr__(
             self, "output_tokens", parse_lengths(self.output_tokens, "output tokens", least=0)
@@ -108,6 +133,16 @@ class Workload:
         """Return the distribution of answer lengths."""
         return parse_lengths(self.output_tokens, least=0)
 
+    @property
+    def stop_rule(self) -> Precision | None:
+        """Return how well things must be known for the run to end early, or None."""
+        return precision_of(self.precision)
+
+    @property
+    def free_length(self) -> bool:
+        """Return whether answers end by themselves: JSON that is cut or forced on is no JSON."""
+        return self.answer_format != "text" or self.prompts == "json"
+
     def but(self, **changes: Any) -> Self:
         """Return a copy with some fields changed."""
         return replace(self, **changes)
@@ -124,8 +159,8 @@ class Workload:
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
         """Return the workload that ``to_dict`` wrote."""
         values = dict(fields)
-        for name in ("trace", "prompt_file"):
-            values[name] = Path(values[name]) if values.get(name) else None
+        if values.get("prompt_file"):
+            values["prompt_file"] = Path(values["prompt_file"])
         return cls(**values)
 
 
@@ -175,7 +210,7 @@ def _load_model_problems(w: Workload) -> list[tuple[str, str]]:
         found.append(
             ("max concurrency has no meaning in a closed loop", "drop it, or give a rate instead")
         )
-    if w.trace is not None and not w.trace.is_file():
+    if isinstance(w.trace, Path) and not w.trace.is_file():
         found.append((f"no trace file {w.trace}", "give the path of a csv or jsonl file"))
     return found
 
@@ -183,7 +218,7 @@ def _load_model_problems(w: Workload) -> list[tuple[str, str]]:
 _POSITIVE = (
     "concurrency", "rate", "requests", "duration_s", "ramp_to", "max_concurrency", "trace_speed",
     "max_seconds", "request_timeout_s", "connect_timeout_s", "turns", "processes",
-    "shared_prefix_groups",
+    "shared_prefix_groups", "length_divisor", "max_input_tokens", "max_output_tokens",
 )  # fmt: skip
 _NOT_NEGATIVE = ("warmup_requests", "shared_prefix_tokens", "think_time_s", "drain_seconds")
 
@@ -209,6 +244,7 @@ def _prompt_problems(w: Workload) -> list[tuple[str, str]]:
         found.append((f"unknown prompts {w.prompts!r}", f"use one of {', '.join(_KINDS)}"))
     if w.prompts in {"file", "sharegpt"} and (w.prompt_file is None or not w.prompt_file.is_file()):
         found.append((f"no prompt file {w.prompt_file}", "give the path of a file"))
+    found += _answer_problems(w)
     fixed = w.inputs.fixed
     if fixed is not None and w.shared_prefix_tokens >= fixed:
         found.append(
@@ -219,4 +255,20 @@ def _prompt_problems(w: Workload) -> list[tuple[str, str]]:
         )
     if w.turns > 1 and w.concurrency is None:
         found.append(("sessions of several turns need a closed loop", "give a concurrency"))
+    return found
+
+
+def _answer_problems(w: Workload) -> list[tuple[str, str]]:
+    found = []
+    if w.answer_format not in FORMATS:
+        found.append((f"unknown answer format {w.answer_format!r}", f"use {', '.join(FORMATS)}"))
+    if w.schema_name is not None and w.schema_name not in SCHEMAS:
+        found.append((f"unknown schema {w.schema_name!r}", f"use one of {', '.join(SCHEMAS)}"))
+    if w.schema_name is not None and not w.answer_format.startswith("json_schema"):
+        found.append(
+            (
+                f"a schema has no meaning for answers of format {w.answer_format}",
+                "give answer format json_schema or json_schema_each, or no schema",
+            )
+        )
     return found

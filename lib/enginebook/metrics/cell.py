@@ -11,7 +11,7 @@ import polars as pl
 from enginebook.metrics.goodput import goodput, limits_of
 from enginebook.metrics.power import energy_figures
 from enginebook.metrics.requests import request_metrics
-from enginebook.metrics.summary import HasFrames, span_s
+from enginebook.metrics.summary import HasFrames, cached_share, span_s
 from enginebook.metrics.validity import validity
 from enginebook.metrics.window import in_flight, steady_state
 
@@ -64,7 +64,8 @@ def cell_metrics(
         found |= _objectives(records, asked)
         found |= _answers(records, asked)
         found |= _turns(frame)
-        found["cached_share"] = cached_share(frame)
+        known = frame.drop_nulls(["cached_tokens", "prompt_tokens"])
+        found["cached_share"] = (cached_share(frame), len(known))
         found |= _load(frame, records, asked, samples)
     if search is not None:
         found |= _capacity(search)
@@ -115,13 +116,6 @@ def _answers(records: HasFrames, asked: Mapping[str, Any]) -> Metrics:
         "valid_json_share": (checked["share"], checked["sent"]),
         "time_per_valid_answer_ms": (checked["time_per_valid_ms"], checked["valid"]),
     }
-
-
-def cached_share(frame: pl.DataFrame) -> tuple[float | None, int]:
-    """Return cached prompt tokens over prompt tokens, of the requests whose usage tells both."""
-    known = _completed(frame).drop_nulls(["cached_tokens", "prompt_tokens"])
-    total = int(known["prompt_tokens"].sum())
-    return (int(known["cached_tokens"].sum()) / total if total else None), len(known)
 
 
 def _completed(frame: pl.DataFrame) -> pl.DataFrame:

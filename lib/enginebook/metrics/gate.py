@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import polars as pl
 
 from enginebook.metrics.requests import request_metrics
-from enginebook.metrics.summary import HasFrames, summarise, token_mismatches
+from enginebook.metrics.summary import HasFrames, cached_share, summarise, token_mismatches
 from enginebook.metrics.window import steady_state
 
 MOST_FAILED_SHARE = 0.01
@@ -35,6 +35,10 @@ class Asked(Protocol):
     @property
     def concurrency(self) -> int | None:
         """Return the number of streams of a closed loop."""
+
+    @property
+    def free_length(self) -> bool:
+        """Return whether answers end by themselves."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +117,11 @@ def _output(case: _Case) -> Check:
     known = case.done.filter(pl.col("completion_tokens").is_not_null())
     if len(known) < len(case.done) or len(known) == 0:
         return Check(None, "the server sends no usage: delivered tokens are unproved")
+    if case.asked.free_length:
+        long = int((known["completion_tokens"] > known["output_asked"]).sum())
+        mean = int(known["completion_tokens"].sum()) / len(known)
+        detail = f"answers end by themselves, after {mean:.1f} tokens in the mean"
+        return Check(long == 0, f"{long} answers are longer than allowed" if long else detail)
     off = int((known["completion_tokens"] != known["output_asked"]).sum())
     return Check(off == 0, f"{off} of {len(known)} answers are not as long as asked")
 
@@ -138,7 +147,7 @@ def _counts(case: _Case) -> Check:
 
 def _cache(case: _Case) -> Check:
     if case.asked.shared_prefix_tokens or case.asked.turns > 1:
-        share = _cached_share(case.done)
+        share = cached_share(case.done)
         text = "unknown" if share is None else f"{share:.1%}"
         detail = f"prefixes are shared on purpose; cached share {text}"
         return Check(ok=True, detail=detail, blocks=False)
@@ -153,12 +162,6 @@ def _cache(case: _Case) -> Check:
     if hits is not None:
         return Check(hits <= len(case.frame), f"{hits:.0f} cached tokens by the server's counter")
     return Check(None, "the server does not say how many prompt tokens were cached")
-
-
-def _cached_share(done: pl.DataFrame) -> float | None:
-    known = done.drop_nulls(["cached_tokens", "prompt_tokens"])
-    total = int(known["prompt_tokens"].sum())
-    return int(known["cached_tokens"].sum()) / total if total else None
 
 
 def _interval(case: _Case) -> Check:
@@ -203,6 +206,16 @@ def _steady(case: _Case) -> Check:
     return Check(state["ok"], "; ".join(state["reasons"]) or "steady", blocks=False)
 
 
+def _precision(case: _Case) -> Check:
+    rule = case.records.instrument.get("precision")
+    if not rule:
+        return Check(ok=True, detail="the number of requests is fixed", blocks=False)
+    width, why = rule["achieved_half_width"], case.records.instrument.get("stopped_by")
+    known = f"{width:.1%}" if width is not None else "not known"
+    detail = f"ended by {why}; half-width within the run {known}, asked {rule['half_width']:.1%}"
+    return Check(bool(rule["met"]), detail, blocks=False)
+
+
 def _identity(case: _Case) -> Check:
     names = case.done["served_model"].drop_nulls().unique().to_list()
     if not names:
@@ -221,5 +234,6 @@ CHECKS: Mapping[str, Callable[[_Case], Check]] = {
     "schedule": _schedule,
     "host": _host,
     "steady": _steady,
+    "precision": _precision,
     "identity": _identity,
 }

@@ -67,6 +67,7 @@ def summarise(
         **{name: distribution(_floats(frame[name])) for name in REQUEST_TIMES + RESPONSE_TIMES},
         **_chunk_times(requests, chunks),
         "output_tokens": _tokens(frame),
+        "cached_share": cached_share(frame),
         "errors": _errors(frame),
         "instrument": _instrument(frame, chunks, about),
     }
@@ -106,6 +107,13 @@ def _rates(frame: pl.DataFrame) -> dict[str, float | None]:
     }
     rates = {k: v / span if v is not None and span else None for k, v in totals.items()}
     return {"duration_s": span, **rates}
+
+
+def cached_share(frame: pl.DataFrame) -> float | None:
+    """Return cached over all prompt tokens, of completed requests whose usage tells both."""
+    known = _completed(frame).drop_nulls(["cached_tokens", "prompt_tokens"])
+    total = int(known["prompt_tokens"].sum())
+    return int(known["cached_tokens"].sum()) / total if total else None
 
 
 def _chunk_times(requests: pl.DataFrame, chunks: pl.DataFrame) -> dict[str, Any]:
@@ -171,6 +179,9 @@ def _instrument(
         "loop_lag_ms": about.get("loop_lag_ms") or dict.fromkeys(("p50", "p99", "max")),
         "schedule_lag_ms": {name: lag[name] for name in ("p50", "p99", "max")},
         "processes": about.get("processes"),
+        "stopped_by": about.get("stopped_by"),
+        "stopped_after_s": about.get("stopped_after_s"),
+        "precision": about.get("precision"),
         "worker_cpu_share_max": about.get("worker_cpu_share_max"),
         "events": len(chunks),
     }
