@@ -51,7 +51,9 @@ def limits(points: pl.DataFrame, served: Served) -> pl.DataFrame:
     Rates: the output tokens/s that nobody can exceed with so many requests in flight. First token:
     the time that reading the weights and computing the prompt takes at least.
     """
-    loads = points.select(LOAD).unique(maintain_order=True).iter_rows(named=True)
+    # without a number of streams there is no batch, and so no limit of a rate
+    streamed = points.filter(pl.col("concurrency") > 0)
+    loads = streamed.select(LOAD).unique(maintain_order=True).iter_rows(named=True)
     rows = [row for load in loads for row in _rows(load, served)]
     return pl.DataFrame(rows, schema=dict(schema.SCHEMAS["limits"]))
 

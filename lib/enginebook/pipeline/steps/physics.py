@@ -10,11 +10,13 @@ from enginebook.engines.recipes import recipe_for
 from enginebook.errors import InputError
 from enginebook.physics import Hardware, ModelShape, Precision, audit_cells, precision_named
 from enginebook.pipeline.book import Book
+from enginebook.pipeline.steps.frames import loads_frame
 from enginebook.store import read_json
 from enginebook.study import EngineSpec
 
 MOST_OTHERS_CPU_SHARE = 0.08
 LIMIT_KEYS = ("scenario", "concurrency", "input_tokens", "output_tokens", "metric")
+LOAD_KEYS = ["scenario", "concurrency", "input_tokens", "output_tokens"]
 PRECISION_OF_DTYPE = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "half": "fp16"}
 
 
@@ -49,11 +51,12 @@ def audit_study(book: Book, cells: pl.DataFrame) -> Audited:
             f"others used {others:.0%} of the CPU while the ceilings were measured, so that these "
             "are too low to call anything impossible; run 00_host again on a quiet machine"
         )
+    auditable = cells.join(_plain_loads(book), on=LOAD_KEYS, how="semi")
     try:
         hardware = Hardware.from_host(host)
         parts = [
             audit_cells(
-                cells.filter(pl.col("engine") == e.name),
+                auditable.filter(pl.col("engine") == e.name),
                 _shape(book, e),
                 hardware,
                 _precision(book, e),
@@ -65,6 +68,17 @@ def audit_study(book: Book, cells: pl.DataFrame) -> Audited:
         return _nothing(error.message)
     audit = pl.concat(parts)
     return Audited(audit, _limits(audit, hardware))
+
+
+def _plain_loads(book: Book) -> pl.DataFrame:
+    """Return the loads whose work follows from their lengths alone.
+
+    Where prefixes are reused, sessions grow or a grammar ends answers, an engine does less work
+    than the lengths say, and a bound on the full work would call a true figure impossible.
+    """
+    loads = loads_frame(book.study)
+    plain = (pl.col("kind") == "closed_loop") & (pl.col("cache") == "cold")
+    return loads.filter(plain & (pl.col("answer_format") == "text")).select(LOAD_KEYS)
 
 
 def _nothing(reason: str) -> Audited:
