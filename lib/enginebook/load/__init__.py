@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from enginebook.load.reference import reference_server
     from enginebook.load.run import LoadProgress, run_load, run_load_async
     from enginebook.load.samples import Sampler
-    from enginebook.load.saturation import Slo, find_saturation
+    from enginebook.load.saturation import Slo, find_capacity
     from enginebook.load.sweeping import sweep
     from enginebook.load.target import Target
     from enginebook.load.workload import Workload
@@ -28,7 +28,7 @@ _PLACES = {
     "Target": "target",
     "Workload": "workload",
     "calibrate": "calibration",
-    "find_saturation": "saturation",
+    "find_capacity": "saturation",
     "read_records": "records",
     "reference_server": "reference",
     "run_load": "run",
@@ -46,7 +46,7 @@ __all__ = [
     "Target",
     "Workload",
     "calibrate",
-    "find_saturation",
+    "find_capacity",
     "read_records",
     "reference_server",
     "run_load",

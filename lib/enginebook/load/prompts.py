@@ -111,7 +111,7 @@ def prompt_source(workload: Workload, tokens: Tokens) -> PromptSource:
     if len(corpus) == 0:
         raise InputError(f"the prompt file {file} is empty", "give a text file with prose")
     ordinary = ordinary_ids(corpus)
-    rng = np.random.default_rng([workload.seed, 24])
+    rng = np.random.default_rng([workload.words_seed, 24])
     task = task_text(workload.answer_format, workload.schema_name) if kind == "json" else ""
     tail = np.asarray(tokens.encode(task) if task else [], np.int64)
     return _source(workload, corpus, rng.permutation(ordinary), tail)
@@ -121,7 +121,7 @@ def _source(workload: Workload, corpus: Ids, ordinary: Ids, tail: Ids) -> Prompt
     return PromptSource(
         corpus=corpus,
         ordinary=ordinary,
-        seed=workload.seed,
+        seed=workload.words_seed,
         random=workload.prompts == "random",
         shared_tokens=workload.shared_prefix_tokens,
         shared_share=workload.shared_prefix_share,

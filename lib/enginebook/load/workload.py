@@ -16,6 +16,7 @@ from enginebook.metrics.schemas import FORMATS, SCHEMAS
 PromptKind = Literal["text", "random", "few-shot", "json", "file", "sharegpt"]
 AnswerFormat = Literal["text", "json_object", "json_schema", "json_schema_each"]
 _KINDS = ("text", "random", "few-shot", "json", "file", "sharegpt")
+CacheState = Literal["cold", "warm", "any"]
 BUILTIN = "builtin:"
 
 
@@ -56,6 +57,11 @@ class Workload:
         Constrain each answer to a JSON object, to one JSON schema, or to a schema of its own for
         each request; ``schema_name`` is one of ``metrics.schemas.SCHEMAS``. Answers to JSON tasks
         end by themselves: ``output_tokens`` is then the longest they may be.
+    prompt_seed
+        For the words of the prompts alone, when lengths and arrivals shall stay those of ``seed``.
+    cache
+        What is expected of the server's prefix cache: no cached token (``cold``), reuse (``warm``)
+        or nothing (``any``). None: cold, unless the requests themselves share prefixes.
     precision
         End as soon as throughput and mean TTFT are known so well; ``requests`` or ``duration_s``
         and ``max_seconds`` are then the most that is done.
@@ -100,6 +106,8 @@ class Workload:
     answer_format: AnswerFormat = "text"
     schema_name: str | None = None
     precision: Precision | Mapping[str, Any] | None = None
+    prompt_seed: int | None = None
+    cache: CacheState | None = None
     length_divisor: float = 1.0
     max_input_tokens: int | None = None
     max_output_tokens: int | None = None
@@ -137,6 +145,17 @@ class Workload:
     def stop_rule(self) -> Precision | None:
         """Return how well things must be known for the run to end early, or None."""
         return precision_of(self.precision)
+
+    @property
+    def expected_cache(self) -> CacheState:
+        """Return what is expected of the server's prefix cache."""
+        shared = self.shared_prefix_tokens > 0 or self.turns > 1 or self.trace is not None
+        return self.cache or ("any" if shared else "cold")
+
+    @property
+    def words_seed(self) -> int:
+        """Return the seed of the prompts' words."""
+        return self.seed if self.prompt_seed is None else self.prompt_seed
 
     @property
     def free_length(self) -> bool:
@@ -245,6 +264,8 @@ def _prompt_problems(w: Workload) -> list[tuple[str, str]]:
     if w.prompts in {"file", "sharegpt"} and (w.prompt_file is None or not w.prompt_file.is_file()):
         found.append((f"no prompt file {w.prompt_file}", "give the path of a file"))
     found += _answer_problems(w)
+    if w.cache not in {None, "cold", "warm", "any"}:
+        found.append((f"unknown state of the cache {w.cache!r}", "use cold, warm or any"))
     fixed = w.inputs.fixed
     if fixed is not None and w.shared_prefix_tokens >= fixed:
         found.append(

@@ -25,8 +25,8 @@ class Asked(Protocol):
     """What of a workload the gate must know."""
 
     @property
-    def shared_prefix_tokens(self) -> int:
-        """Return the length of the prefix that prompts are meant to share."""
+    def expected_cache(self) -> str:
+        """Return ``cold`` (no prompt token may come from a cache), ``warm`` or ``any``."""
 
     @property
     def turns(self) -> int:
@@ -146,11 +146,12 @@ def _counts(case: _Case) -> Check:
 
 
 def _cache(case: _Case) -> Check:
-    if case.asked.shared_prefix_tokens or case.asked.turns > 1:
+    if case.asked.expected_cache != "cold":
         share = cached_share(case.done)
         text = "unknown" if share is None else f"{share:.1%}"
+        unused = case.asked.expected_cache == "warm" and share == 0
         detail = f"prefixes are shared on purpose; cached share {text}"
-        return Check(ok=True, detail=detail, blocks=False)
+        return Check(ok=not unused, detail=detail, blocks=False)
     cached = case.done["cached_tokens"].drop_nulls()
     if len(cached):
         most = int(cached.to_numpy().max())
