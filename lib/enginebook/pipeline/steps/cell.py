@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import shutil
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +14,13 @@ from enginebook.errors import EngineError
 from enginebook.lifecycle.models import prepare_model
 from enginebook.lifecycle.server import Server
 from enginebook.load import Sampler, Slo, Target, Workload, read_records, run_load
-from enginebook.load.saturation import Trial, search, trial_of
+from enginebook.load.saturation import Probe, find_capacity
 from enginebook.metrics.gate import gate
 from enginebook.pipeline.book import Book
 from enginebook.pipeline.progress import Progress
 from enginebook.store import write_json
 
 SCHEMA = 2
-TRIALS_EXPECTED = 10
-"""A search shares its time among so many trials; it may take a few more."""
-LEAST_TRIAL_REQUESTS = 30
 WORKLOAD_FIELD = {
     "input_lengths": "input_tokens",
     "output_lengths": "output_tokens",
@@ -91,22 +88,21 @@ def _search(
     """Find the highest rate that meets the first SLO; the records kept are those of that rate."""
     target, load, slo = target_of(book, server, cell), workload_of(cell), slos_of(cell)[0]
     started = time.time()
-    folders: dict[float, Path] = {}
 
-    def measure(rate: float) -> Trial:
-        number = len(folders)
-        progress.update(label=f"{cell.label}, trial {number + 1}: {rate:.3g} requests/s")
-        folders[rate] = work / f"trial-{number}"
-        folders[rate].mkdir()
-        count = max(LEAST_TRIAL_REQUESTS, math.ceil(rate * cell.max_seconds / TRIALS_EXPECTED))
-        trial_load = load.but(rate=rate, requests=count, seed=cell.seed + number)
-        return trial_of(run_load(target, trial_load, directory=folders[rate]), rate, slo)
+    def tell(probe: Probe) -> None:
+        progress.update(label=f"{cell.label}, probe {probe.number + 1}: {probe.rate:.3g}/s")
 
     with Sampler(work, server_pids=server.processes, metrics_url=metrics_url(book, server)) as s:
-        found = search(measure, load.rate or 1.0, None)
-    # where no rate met the objective, the lowest one tells why
-    kept = folders[found["rate"] if found["rate"] is not None else min(folders)]
-    for file in kept.iterdir():
+        found = find_capacity(
+            target,
+            load,
+            slo,
+            name=cell.slo[0].name,
+            directory=work,
+            max_seconds=cell.max_seconds,
+            on_probe=tell,
+        )
+    for file in (work / _telling(found)).iterdir():
         file.rename(work / file.name)
     records = read_records(work)
     verdict = gate(records, load, s.summary())
@@ -120,6 +116,17 @@ def _search(
         "workload": load.to_dict(),
         "search": found,
     }
+
+
+def _telling(found: Mapping[str, Any]) -> str:
+    """Return the folder of the highest rate that passed; where none did, the lowest tells why."""
+    passed = [p for p in found["probes"] if p["ok"]]
+    probe = max(passed, key=_rate) if passed else min(found["probes"], key=_rate)
+    return str(probe["directory"])
+
+
+def _rate(probe: Mapping[str, Any]) -> float:
+    return float(probe["rate"])
 
 
 def _measured(server: Server, started: float) -> dict[str, Any]:
@@ -139,7 +146,7 @@ def target_of(book: Book, server: Server, cell: Cell) -> Target:
     Extra fields force the length of answers, unless a grammar decides where an answer ends.
     """
     fields = adapter(book.recipe.engine).sampling_fields(cell.output_tokens)
-    if cell.answer_format != "text":
+    if workload_of(cell).free_length:
         fields = {}
     elif cell.output_lengths or cell.trace:
         # the length differs by request; max_tokens says it
@@ -164,6 +171,7 @@ def workload_of(cell: Cell) -> Workload:
         "output_tokens": cell.output_tokens,
         "max_seconds": cell.max_seconds,
         "seed": cell.seed,
+        "cache": cell.cache,
     }
     fields |= {name: given[name] for name in SAME_FIELD if name in given}
     fields |= {theirs: given[ours] for ours, theirs in WORKLOAD_FIELD.items() if ours in given}
