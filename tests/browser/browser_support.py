@@ -35,7 +35,9 @@ ARGUMENTS = [
 DRAWN_MS = 60_000
 
 
-@pytest.fixture(scope="session")
+# Of one module and not of the session: while Playwright's synchronous interface is open, asyncio
+# takes a loop for running in this thread, and every test after it that runs one of its own fails.
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
     path = next((p for p in map(shutil.which, NAMES) if p), None)
     if path is None:
