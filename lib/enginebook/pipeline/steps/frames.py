@@ -8,6 +8,7 @@ import polars as pl
 
 from enginebook.engines.recipes import recipe_for
 from enginebook.pipeline.book import Book
+from enginebook.pipeline.steps.memory import memory_frame
 from enginebook.store import canonical_json
 from enginebook.study import Cell, Study
 
@@ -88,7 +89,7 @@ def lifecycle_frames(book: Book) -> dict[str, pl.DataFrame]:
     return {
         "installs": _installs(book),
         "launches": _launches(book),
-        "memory": _memory(book),
+        "memory": memory_frame(book),
     }
 
 
@@ -127,19 +128,4 @@ def _launches(book: Book) -> pl.DataFrame:
         for phase in (value.get("server") or {}).get("phases", []):
             rest = {key: phase[key] for key in ("start_s", "end_s", "source")}
             rows.append({"engine": value["engine"], "block": block, "phase": phase["name"]} | rest)
-    return pl.DataFrame(rows, schema=schema)
-
-
-def _memory(book: Book) -> pl.DataFrame:
-    schema = {
-        "engine": pl.String,
-        "component": pl.String,
-        "bytes": pl.Int64,
-        "source": pl.String,
-    }
-    rows = [
-        {"engine": value["engine"], **part}
-        for value in book.results("launch", "launch.json").values()
-        for part in value["memory"]
-    ]
     return pl.DataFrame(rows, schema=schema)

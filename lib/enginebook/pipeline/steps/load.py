@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import polars as pl
@@ -13,6 +14,7 @@ from enginebook.metrics import cell_metrics, summarise
 from enginebook.pipeline.book import Book
 from enginebook.pipeline.progress import Progress
 from enginebook.pipeline.steps.cell import measure_cell, store_failure
+from enginebook.pipeline.steps.install import json_values
 from enginebook.pipeline.steps.serving import server_facts, serving
 from enginebook.store import read_json, write_json
 from enginebook.study import Cell
@@ -61,13 +63,16 @@ def _measure(book: Book, wanted: list[Cell]) -> dict[str, Any]:
     progress = Progress(f"load {book.engine.name}", total)
     progress.update(done=total - len(wanted))
     servers: list[dict[str, Any]] = []
+    memory: dict[str, Any] = {}
     left = list(wanted)
     for _ in range(MOST_STARTS):
         if not left:
             break
         with serving(book, progress) as server:
             servers.append(server_facts(server))
+            ready = memory_of(server)
             left = _measure_cells(book, left, server, progress)
+            memory = {"ready": ready, "drained": memory_of(server)}
     for cell in left:
         store_failure(book, cell, "the engine died again and again; see its log")
     progress.update(done=total, label=f"load {book.engine.name}")
@@ -77,11 +82,17 @@ def _measure(book: Book, wanted: list[Cell]) -> dict[str, Any]:
         "block": book.block,
         "server": servers[0] if servers else None,
         "starts": len(servers),
+        "memory": memory or None,
         "measured": len(wanted),
         "found": total - len(wanted),
         "failed": [c["label"] for c in cells if c["status"] != "ok"],
         "cells": [book.cell_folder(c, book.engine).name for c in book.cells()],
     }
+
+
+def memory_of(server: Server) -> list[dict[str, Any]]:
+    """Return what holds memory now, as JSON values; nothing where the engine has died."""
+    return json_values([asdict(part) for part in server.memory()]) if server.alive() else []
 
 
 def _measure_cells(book: Book, cells: list[Cell], server: Server, progress: Progress) -> list[Cell]:
