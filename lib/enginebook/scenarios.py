@@ -55,6 +55,7 @@ class Base(Frozen):
     """
 
     name: Slug
+    kind: str
     title: str = ""
     answers: list[str] = Field(default_factory=list)
     only: list[Slug] = Field(default_factory=list)

@@ -21,7 +21,7 @@ TAIL_LINES = 20
 FAST_POLL_S, SLOW_POLL_S = 0.02, 0.1
 FAST_POLL_UNTIL_S = 10.0
 EVENT_EVERY_S = 1.0
-HTTP_OK, HTTP_BAD, HTTP_BUSY = 200, 400, 500
+HTTP_OK, HTTP_NOT_FOUND, HTTP_BAD, HTTP_BUSY = 200, 404, 400, 500
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class Waiter:
             if self._listens_and_is_ours():
                 break
         for _ in self._polls("is ready"):
-            if self._answers(self.ready_path) is not None and self._serves_model():
+            if self._says_ready() and self._serves_model():
                 break
         ready_s = self.process.elapsed_s()
         for _ in self._polls("answers a request"):
@@ -194,6 +194,12 @@ class Waiter:
         if self.process.in_container and ports.holder(self.address.port).pid is None:
             return True
         return bool(ports.listeners(self.address.port, self.process.pids()))
+
+    def _says_ready(self) -> bool:
+        """Ask the ready page; a version that has none is judged by its models and first token."""
+        with suppress(OSError, http.client.HTTPException):
+            return self.address.get(self.ready_path)[0] in {HTTP_OK, HTTP_NOT_FOUND}
+        return False
 
     def _answers(self, path: str) -> bytes | None:
         with suppress(OSError, http.client.HTTPException):

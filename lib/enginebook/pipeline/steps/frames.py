@@ -9,6 +9,8 @@ import polars as pl
 from enginebook.engines.recipes import recipe_for
 from enginebook.pipeline.book import Book
 from enginebook.pipeline.steps.memory import memory_frame
+from enginebook.pipeline.steps.probes import probes_frame
+from enginebook.pipeline.steps.service import service_frames
 from enginebook.store import canonical_json
 from enginebook.study import Cell, Study
 
@@ -90,6 +92,8 @@ def lifecycle_frames(book: Book) -> dict[str, pl.DataFrame]:
         "installs": _installs(book),
         "launches": _launches(book),
         "memory": memory_frame(book),
+        "probes": probes_frame(book),
+        **service_frames(book),
     }
 
 

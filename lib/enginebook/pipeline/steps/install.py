@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from enginebook.lifecycle.environments import install
 from enginebook.lifecycle.models import prepare_model
 from enginebook.pipeline.book import Book
 from enginebook.pipeline.progress import Progress
-from enginebook.store import canonical_json
+from enginebook.pipeline.steps.probes import ask_installed
+from enginebook.pipeline.steps.values import json_values
 
 
 def install_engine(book: Book) -> dict[str, Any]:
@@ -32,22 +32,14 @@ def _measure(book: Book) -> dict[str, Any]:
     model = prepare_model(
         book.model, recipe.model_format, on_progress=lambda text: progress.update(label=text)
     )
+    facts = json_values(asdict(installation))
+    progress.update(label=f"{book.engine.name} is installed; asking it what it offers")
+    probes = ask_installed(book, facts)
     progress.update(label=f"{book.engine.name} is installed")
     return {
         "engine": book.engine.name,
         "title": recipe.title,
-        "installation": json_values(asdict(installation)),
+        "installation": facts,
+        "probes": probes,
         "model": json_values(asdict(model)),
     }
-
-
-def json_values(value: Any) -> Any:
-    """Return nested data with paths as text, ready for JSON."""
-    if isinstance(value, dict):
-        return {str(k): json_values(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [json_values(v) for v in value]
-    if isinstance(value, Path):
-        return str(value)
-    canonical_json(value)  # refuses what JSON cannot hold
-    return value

@@ -8,8 +8,9 @@ from typing import Any
 from enginebook.pipeline.book import Book
 from enginebook.pipeline.progress import Progress
 from enginebook.pipeline.steps.greedy import greedy_texts
-from enginebook.pipeline.steps.install import json_values
+from enginebook.pipeline.steps.service import measure_service
 from enginebook.pipeline.steps.serving import server_facts, serving
+from enginebook.pipeline.steps.values import json_values
 
 
 def launch_engine(book: Book) -> dict[str, Any]:
@@ -19,7 +20,7 @@ def launch_engine(book: Book) -> dict[str, Any]:
     -------
     dict
         ``server`` (see `server_facts`), ``memory`` (bytes by component with source), ``greedy``
-        texts, ``stop`` (seconds, killed).
+        texts, ``stop`` (seconds, killed), ``starts`` and ``swaps`` where the study wants them.
     """
     return dict(book.once("launch.json", lambda: _measure(book)))
 
@@ -31,8 +32,10 @@ def _measure(book: Book) -> dict[str, Any]:
         greedy = greedy_texts(server.base_url, server.model_id)
         memory = [asdict(part) for part in server.memory()]
         stop = server.stop()
+    service = measure_service(book)
     progress.update(label=f"{book.engine.name} was started and stopped")
     return {
+        **service,
         "engine": book.engine.name,
         "server": facts,
         "memory": json_values(memory),

@@ -14,8 +14,9 @@ from enginebook.metrics import cell_metrics, summarise
 from enginebook.pipeline.book import Book
 from enginebook.pipeline.progress import Progress
 from enginebook.pipeline.steps.cell import measure_cell, store_failure
-from enginebook.pipeline.steps.install import json_values
+from enginebook.pipeline.steps.probes import watch_server
 from enginebook.pipeline.steps.serving import server_facts, serving
+from enginebook.pipeline.steps.values import json_values
 from enginebook.store import read_json, write_json
 from enginebook.study import Cell
 
@@ -54,6 +55,12 @@ def load_engine(book: Book) -> dict[str, Any]:
     return dict(read_json(path))
 
 
+def _watched(book: Book) -> bool:
+    """Return whether this start's exported figures are looked at, too."""
+    wanted = book.study.of_kind("monitoring")
+    return book.block == 0 and any(s.wants(book.engine.name) for s in wanted)
+
+
 def _is_there(book: Book, cell: Cell) -> bool:
     return (book.cell_folder(cell, book.engine) / "cell.json").is_file()
 
@@ -64,13 +71,16 @@ def _measure(book: Book, wanted: list[Cell]) -> dict[str, Any]:
     progress.update(done=total - len(wanted))
     servers: list[dict[str, Any]] = []
     memory: dict[str, Any] = {}
+    probes: list[dict[str, Any]] = []
     left = list(wanted)
     for _ in range(MOST_STARTS):
-        if not left:
+        if not left and (probes or not _watched(book)):
             break
         with serving(book, progress) as server:
             servers.append(server_facts(server))
             ready = memory_of(server)
+            if _watched(book) and not probes:
+                probes = watch_server(book, server)
             left = _measure_cells(book, left, server, progress)
             memory = {"ready": ready, "drained": memory_of(server)}
     for cell in left:
@@ -83,6 +93,7 @@ def _measure(book: Book, wanted: list[Cell]) -> dict[str, Any]:
         "server": servers[0] if servers else None,
         "starts": len(servers),
         "memory": memory or None,
+        "probes": probes,
         "measured": len(wanted),
         "found": total - len(wanted),
         "failed": [c["label"] for c in cells if c["status"] != "ok"],

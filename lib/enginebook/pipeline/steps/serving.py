@@ -10,7 +10,7 @@ from typing import Any
 from enginebook.lifecycle.server import Server, serve
 from enginebook.pipeline.book import Book
 from enginebook.pipeline.progress import Progress
-from enginebook.pipeline.steps.install import json_values
+from enginebook.pipeline.steps.values import json_values
 
 READY_TIMEOUT_S = 1800.0
 

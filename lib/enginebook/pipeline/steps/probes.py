@@ -1,0 +1,220 @@
+"""Probes: what an installed engine offers (S19, S20), and what a running one exports (S12)."""
+
+from __future__ import annotations
+
+import functools
+import json
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from enginebook import engines
+from enginebook.cells import Cell
+from enginebook.engines.recipes import Recipe
+from enginebook.engines.registry import adapter
+from enginebook.lifecycle.server import Server
+from enginebook.load import run_load
+from enginebook.metrics import summarise
+from enginebook.pipeline.book import Book
+from enginebook.pipeline.steps.cell import metrics_url, target_of, workload_of
+from enginebook.scenarios import Monitoring
+from enginebook.study_file import read_yaml
+
+TIMEOUT_S = 300.0
+SCRAPE_TIMEOUT_S = 10.0
+COUNTERS_AGREE = 0.01
+SCHEMA: dict[str, Any] = {
+    "engine": pl.String,
+    "scenario": pl.String,
+    "topic": pl.String,
+    "probe": pl.String,
+    "claim": pl.String,
+    "ok": pl.Boolean,
+    "value": pl.String,
+    "source": pl.String,
+}
+Probe = dict[str, Any]
+
+
+@functools.cache
+def _known() -> dict[str, list[Probe]]:
+    return read_yaml(Path(engines.__file__).with_name("probes.yaml"))
+
+
+def ask_installed(book: Book, installation: Mapping[str, Any]) -> list[Probe]:
+    """Ask the installed engine what the study's ``features`` and ``metadata`` scenarios want.
+
+    It runs in the engine's own Python, starts no server, and ends by itself. An engine without a
+    Python of its own (a container, a program, somebody else's server) is not asked, and says so.
+    """
+    wanted = [s for s in book.study.of_kind("features", "metadata") if s.wants(book.engine.name)]
+    if not wanted:
+        return []
+    python = installation.get("python")
+    if python is None:
+        return [
+            _row(s.name, s.kind, {"probe": "installed packages", "ok": None, "value": ""},
+                 f"not asked: an installation of kind {installation['kind']} has no Python of ours")
+            for s in wanted
+        ]  # fmt: skip
+    answers = _answers(book.recipe, str(python))
+    rows: list[Probe] = []
+    for scenario in wanted:
+        chosen = answers[1:] if scenario.kind == "features" else answers[:1]
+        topic = "feature" if scenario.kind == "features" else "metadata"
+        for answer in chosen:
+            rows += _rows(scenario.name, topic, answer)
+    return rows
+
+
+def _rows(scenario: str, topic: str, answer: Probe) -> list[Probe]:
+    if topic == "feature":
+        return [_row(scenario, topic, answer, "asked in the engine's own Python")]
+    return [
+        _row(scenario, topic, {"probe": name, "ok": None, "value": _text(value)}, "its metadata")
+        for name, value in answer["package"].items()
+    ]
+
+
+def _text(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value or "")
+
+
+def _row(scenario: str, topic: str, answer: Probe, source: str) -> Probe:
+    kept = {key: answer.get(key) for key in ("probe", "claim", "ok", "value")}
+    return {"scenario": scenario, "topic": topic, **kept, "source": source}
+
+
+def _answers(recipe: Recipe, python: str) -> list[Probe]:
+    """Return the package's facts and then one answer a probe."""
+    script = Path(engines.__file__).with_name("probe_code.py")
+    asked = _known().get(recipe.engine, [])
+    distribution = getattr(recipe.environment, "distribution", None)
+    name = distribution or getattr(adapter(recipe.engine), "distribution", recipe.engine)
+    try:
+        done = subprocess.run(
+            [python, str(script), str(name)],
+            input=json.dumps(asked),
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return [{"package": {}}, *({**a, "ok": None, "value": "no answer in time"} for a in asked)]
+    found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"')]
+    facts: Probe = next((f for f in found if "package" in f), {"package": {}})
+    by_name = {f["probe"]: f for f in found if "probe" in f}
+    lost = {"ok": None, "value": (done.stderr.strip().splitlines() or ["no answer"])[-1][:300]}
+    return [facts, *({**a, **by_name.get(a["probe"], lost)} for a in asked)]
+
+
+def watch_server(book: Book, server: Server) -> list[Probe]:
+    """Look at a running server's figures before, under and after load (S12).
+
+    Returns
+    -------
+    list of dict
+        One probe a common figure and moment, one for counters against the client's own count.
+    """
+    rows: list[Probe] = []
+    for scenario in book.study.of_kind("monitoring"):
+        if isinstance(scenario, Monitoring) and scenario.wants(book.engine.name):
+            rows += _watch(book, server, scenario)
+    return rows
+
+
+def _watch(book: Book, server: Server, scenario: Monitoring) -> list[Probe]:
+    url = metrics_url(book, server)
+    if url is None:
+        nothing = {"probe": "metrics page", "ok": False, "value": "the engine exports none"}
+        return [_row(scenario.name, "monitoring", nothing, "adapter")]
+    known = adapter(book.recipe.engine).metrics
+    cell = _cell(scenario)
+    seen: dict[str, dict[str, float]] = {"before load": scrape(url, known)}
+    under: dict[str, float] = {}
+    records = run_load(
+        target_of(book, server, cell),
+        workload_of(cell),
+        on_progress=lambda _: under.update(scrape(url, known)),
+    )
+    seen |= {"under load": under, "after drain": scrape(url, known)}
+    source = url.rsplit("/", 1)[-1]
+    rows = [
+        _row(scenario.name, "monitoring", _present(name, moment, figures), source)
+        for moment, figures in seen.items()
+        for name in known
+    ]
+    told = summarise(records)["output_tokens"]["total"]
+    agree = _agreement(seen, float(told or 0))
+    return [*rows, _row(scenario.name, "monitoring", agree, "client's records")]
+
+
+def _cell(scenario: Monitoring) -> Cell:
+    return Cell(
+        scenario=scenario.name,
+        kind="closed_loop",
+        block=0,
+        seed=19,
+        concurrency=scenario.concurrency,
+        input_tokens=scenario.input_tokens,
+        output_tokens=scenario.output_tokens,
+        requests=scenario.requests,
+        warmup_requests=0,
+        max_seconds=120.0,
+    )
+
+
+def _present(name: str, moment: str, figures: Mapping[str, float]) -> Probe:
+    value = figures.get(name)
+    text = "not exported" if value is None else f"{value:g}"
+    return {"probe": f"{name}, {moment}", "ok": value is not None, "value": text}
+
+
+def _agreement(seen: Mapping[str, Mapping[str, float]], counted: float) -> Probe:
+    name = "generation_tokens_total"
+    before, after = seen["before load"].get(name, 0.0), seen["after drain"].get(name)
+    probe = "generated tokens, server against client"
+    if after is None or not counted:
+        return {"probe": probe, "ok": None, "value": "the server does not count them"}
+    by_server = after - before
+    ok = abs(by_server - counted) <= COUNTERS_AGREE * counted
+    return {"probe": probe, "ok": ok, "value": f"{by_server:g} against {counted:g}"}
+
+
+def scrape(url: str, known: Mapping[str, str]) -> dict[str, float]:
+    """Return common figures of a Prometheus page: values of one name are summed over its labels."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(url, timeout=SCRAPE_TIMEOUT_S) as response:  # our own server
+            text = response.read().decode("utf-8", "replace")
+    except (OSError, urllib.error.URLError):
+        return {}
+    return figures_of(text.splitlines(), known)
+
+
+def figures_of(lines: Iterable[str], known: Mapping[str, str]) -> dict[str, float]:
+    """Return the known figures on a page's lines, by their common names."""
+    sums: dict[str, float] = {}
+    for line in lines:
+        name, _, rest = line.partition("{") if "{" in line else line.partition(" ")
+        value = rest.rsplit(" ", 1)[-1]
+        try:
+            sums[name.strip()] = sums.get(name.strip(), 0.0) + float(value)
+        except ValueError:
+            continue
+    return {common: sums[theirs] for common, theirs in known.items() if theirs in sums}
+
+
+def probes_frame(book: Book) -> pl.DataFrame:
+    """Return all probes of the study's engines as one frame."""
+    rows = []
+    for kind, name in (("install", "install.json"), ("load", "load.json")):
+        for value in book.results(kind, name).values():
+            rows += [{"engine": value["engine"], **probe} for probe in value.get("probes") or []]
+    return pl.DataFrame(rows, schema=SCHEMA)
