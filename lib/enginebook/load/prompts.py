@@ -18,7 +18,7 @@ import numpy.typing as npt
 from enginebook.errors import InputError, LoadError
 from enginebook.load.constraints import task_text
 from enginebook.load.corpus import corpus_text
-from enginebook.load.tokens import Tokens, ordinary_ids
+from enginebook.load.tokens import Tokens, corpus_ids, ordinary_ids
 from enginebook.load.workload import Workload
 
 Ids = npt.NDArray[np.int64]
@@ -107,7 +107,7 @@ def prompt_source(workload: Workload, tokens: Tokens) -> PromptSource:
     """Tokenise the corpus of a workload once."""
     kind, file = workload.prompts, workload.prompt_file
     text = corpus_text("text" if kind == "random" else kind, file, _CORPUS_CHARACTERS, seed=0)
-    corpus = np.asarray(tokens.encode(text), dtype=np.int64)
+    corpus = corpus_ids(text, tokens) if file is None else np.asarray(tokens.encode(text), np.int64)
     if len(corpus) == 0:
         raise InputError(f"the prompt file {file} is empty", "give a text file with prose")
     ordinary = ordinary_ids(corpus)

@@ -17,6 +17,7 @@ from enginebook.load.target import Target
 
 _TOKENIZE_TIMEOUT_S = 30.0
 _FEWEST_ORDINARY = 16
+_CORPUS_TOKENS = 100_000
 
 
 class Tokens(Protocol):
@@ -59,6 +60,13 @@ class LocalTokens:
     def ends(self, text: str) -> list[int]:
         """Return for each token of a text the character offset at which it ends."""
         return [end for _, end in self._hf.encode(text, add_special_tokens=False).offsets]
+
+    def words(self) -> np.ndarray:
+        """Return the ids of the vocabulary that are no special tokens, shape (v,), ascending."""
+        special = {*self._hf.get_added_tokens_decoder()}
+        unknown = {self._hf.token_to_id(t) for t in ("<unk>", "[UNK]", "<|unk|>")}
+        ids = set(self._hf.get_vocab(with_added_tokens=False).values()) - special - unknown
+        return np.array(sorted(ids), dtype=np.int64)
 
     def count_all(self, texts: Sequence[str]) -> list[int]:
         """Return the number of tokens in each text."""
@@ -123,6 +131,20 @@ def tokens_for(target: Target) -> LocalTokens | ServerTokens:
     if target.tokenizer is not None:
         return LocalTokens(Path(target.tokenizer))
     return ServerTokens(target)
+
+
+def corpus_ids(text: str, tokens: Tokens) -> np.ndarray:
+    """Return a text as token ids, shape (n,).
+
+    The made-up tokenizer of a dummy model knows no words of any text: then words of its own
+    vocabulary stand in, drawn at random. Such a model has nothing to say about them either.
+    """
+    ids = np.asarray(tokens.encode(text), dtype=np.int64)
+    if isinstance(tokens, LocalTokens) and 0 < len(np.unique(ids)) < _FEWEST_ORDINARY:
+        words = tokens.words()
+        if len(words) >= _FEWEST_ORDINARY:
+            return np.random.default_rng(0).choice(words, _CORPUS_TOKENS)
+    return ids
 
 
 def ordinary_ids(corpus_ids: np.ndarray) -> np.ndarray:
