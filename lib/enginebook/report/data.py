@@ -43,6 +43,7 @@ class StudyData:
     host, manifest
         The JSON objects of the host stage and of the run.
     cells, points, comparisons, launches, memory, installs, claims, limits, quantiles, samples
+    loads, arms, starts, swaps, probes, simulations
         Frames with the columns of `enginebook.report.schema.SCHEMAS`; empty where nothing was
         measured.
     calibration
@@ -67,6 +68,12 @@ class StudyData:
     installs: pl.DataFrame = field(default_factory=lambda: schema.empty("installs"))
     claims: pl.DataFrame = field(default_factory=lambda: schema.empty("claims"))
     limits: pl.DataFrame = field(default_factory=lambda: schema.empty("limits"))
+    loads: pl.DataFrame = field(default_factory=lambda: schema.empty("loads"))
+    arms: pl.DataFrame = field(default_factory=lambda: schema.empty("arms"))
+    starts: pl.DataFrame = field(default_factory=lambda: schema.empty("starts"))
+    swaps: pl.DataFrame = field(default_factory=lambda: schema.empty("swaps"))
+    probes: pl.DataFrame = field(default_factory=lambda: schema.empty("probes"))
+    simulations: pl.DataFrame = field(default_factory=lambda: schema.empty("simulations"))
     quantiles: pl.DataFrame = field(default_factory=lambda: schema.empty("quantiles"))
     samples: pl.DataFrame = field(default_factory=lambda: schema.empty("samples"))
     calibration: Json | None = None
@@ -166,10 +173,10 @@ def _read(data: Path, claims: Path, *, host: Json, manifest: Json, folder: Path)
         frames["quantiles"] = raw.quantiles(frames["cells"], cells_folder)
     if frames["samples"].is_empty():
         frames["samples"] = raw.samples(frames["cells"], cells_folder)
-    if frames["limits"].is_empty():
+    checks = _object(data / "checks.json")
+    if frames["limits"].is_empty() and not checks.get("no_limits"):
         served = served_model(manifest, host, folder.parent.parent)
         frames["limits"] = limits(frames["points"], served) if served else frames["limits"]
-    checks = _object(data / "checks.json")
     calibration = host.get("calibration")
     return StudyData(
         host=host,

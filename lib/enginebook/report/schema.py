@@ -43,6 +43,38 @@ SCHEMAS: Mapping[str, Schema] = MappingProxyType(
         },
         "memory": {
             "engine": pl.String, "component": pl.String, "bytes": pl.Int64, "source": pl.String,
+            "state": pl.String,
+        },
+        "loads": {
+            **LOAD, "family": pl.String, "title": pl.String, "kind": pl.String,
+            "rate": pl.Float64, "arrival": pl.String, "prefix_tokens": pl.Int64,
+            "prefix_share": pl.Float64, "turns": pl.Int64, "think_time_s": pl.Float64,
+            "answer_format": pl.String, "schema_name": pl.String, "trace": pl.String,
+            "trace_speed": pl.Float64, "cache": pl.String, "search": pl.Boolean,
+        },
+        "arms": {
+            "engine": pl.String, "engine_id": pl.String, "recipe": pl.String, "arm": pl.String,
+            "model": pl.String, "version": pl.String, "simulated": pl.Boolean,
+            "options": pl.String,
+        },
+        "starts": {
+            "engine": pl.String, "scenario": pl.String, "arm": pl.String, "repeat": pl.Int64,
+            "phase": pl.String, "seconds": pl.Float64, "source": pl.String,
+        },
+        "swaps": {
+            "engine": pl.String, "scenario": pl.String, "repeat": pl.Int64,
+            "to_model": pl.String, "stop_s": pl.Float64, "ready_s": pl.Float64,
+            "first_token_s": pl.Float64, "outage_s": pl.Float64, "failed": pl.Int64,
+            "clients": pl.Int64,
+        },
+        "probes": {
+            "engine": pl.String, "scenario": pl.String, "topic": pl.String, "probe": pl.String,
+            "claim": pl.String, "ok": pl.Boolean, "value": pl.String, "source": pl.String,
+        },
+        "simulations": {
+            "scenario": pl.String, "kind": pl.String, "label": pl.String, "x": pl.Float64,
+            "x_name": pl.String, "metric": pl.String, "value": pl.Float64, **INTERVAL,
+            "source": pl.String,
         },
         "installs": {
             "engine": pl.String, "version": pl.String, "seconds": pl.Float64, "bytes": pl.Int64,
@@ -84,6 +116,8 @@ def conform(name: str, frame: pl.DataFrame, source: str) -> pl.DataFrame:
         When columns are missing or hold what cannot be cast.
     """
     schema = SCHEMAS[name]
+    if name == "memory" and "state" not in frame.columns:  # before states were told apart
+        frame = frame.with_columns(state=pl.lit("ready"))
     missing = [column for column in schema if column not in frame.columns]
     if missing:
         raise InputError(

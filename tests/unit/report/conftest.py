@@ -43,3 +43,11 @@ def nothing(tmp_path_factory: pytest.TempPathFactory) -> report.StudyData:
     folder = tmp_path_factory.mktemp("nothing")
     (folder / "manifest.json").write_text('{"run": "empty", "study": {"question": "Nothing yet?"}}')
     return report.StudyData.read(folder)
+
+
+@pytest.fixture(scope="session")
+def parts(tmp_path_factory: pytest.TempPathFactory) -> report.StudyData:
+    """Return a study with the scenarios beyond throughput and length."""
+    engines = ("llamacpp", "vllm", "sglang")
+    folder = sample_study.write(tmp_path_factory.mktemp("parts"), engines=engines, parts=True)
+    return report.StudyData.read(folder)

@@ -104,7 +104,13 @@ def memory(engines: tuple[str, ...]) -> pl.DataFrame:
         "sglang": {"weights": 513, "kv_cache": 900, "total": 2600},
     }
     rows = [
-        (e, name, size * mib, "PSS of the process tree" if name == "total" else "engine log")
+        (
+            e,
+            name,
+            size * mib,
+            "PSS of the process tree" if name == "total" else "engine log",
+            "ready",
+        )
         for e in engines
         for name, size in parts[e].items()
     ]
@@ -235,6 +241,94 @@ def host() -> dict[str, Any]:
     }
 
 
+def load_rows() -> pl.DataFrame:
+    """Return the loads of the sample's further scenarios, and those of its sweep."""
+    plain = {
+        "rate": None, "arrival": "poisson", "prefix_tokens": 0, "prefix_share": 1.0, "turns": 1,
+        "think_time_s": 0.0, "answer_format": "text", "schema_name": None, "trace": None,
+        "trace_speed": 1.0, "cache": "cold", "search": False,
+    }  # fmt: skip
+    rows = [
+        plain | {"scenario": "throughput", "concurrency": 4, "kind": "closed_loop"},
+        plain | {"scenario": "prefix.p128.h0.5", "concurrency": 2, "kind": "closed_loop",
+                 "prefix_tokens": 128, "prefix_share": 0.5, "cache": "warm"},
+        plain | {"scenario": "chat", "concurrency": 2, "kind": "sessions", "turns": 10,
+                 "think_time_s": 1.5},
+        plain | {"scenario": "json.json_schema.flat", "concurrency": 1, "kind": "closed_loop",
+                 "answer_format": "json_schema", "schema_name": "flat"},
+        plain | {"scenario": "online.r2", "concurrency": 0, "kind": "open_loop", "rate": 2.0},
+        plain | {"scenario": "online.search", "concurrency": 0, "kind": "open_loop", "search": True},
+        plain | {"scenario": "replay", "concurrency": 0, "kind": "trace",
+                 "trace": "builtin:synthetic-conversation"},
+    ]  # fmt: skip
+    titled = [
+        r | {"input_tokens": 64, "output_tokens": 32, "family": str(r["scenario"]).split(".")[0],
+             "title": f"The <b>{str(r['scenario']).split('.')[0]}</b> load"}
+        for r in rows
+    ]  # fmt: skip
+    return pl.DataFrame(titled, schema=dict(schema.SCHEMAS["loads"]))
+
+
+PARTS = {
+    "prefix.p128.h0.5": {"cached_share": 0.4, "ttft_p50_ms": 80.0, "output_tokens_per_s": 90.0},
+    "chat": {"ttft_turn_first_p50_ms": 90.0, "ttft_turn_last_p50_ms": 40.0, "sessions_per_s": 0.5},
+    "json.json_schema.flat": {"valid_json_share": 1.0, "time_per_valid_answer_ms": 800.0},
+    "online.r2": {"goodput_per_s.chat": 1.8, "slo_share.chat": 0.9, "ttft_p95_ms": 400.0},
+    "online.search": {"capacity_per_s.chat": 2.5},
+    "replay": {"ttft_p50_ms": 70.0, "goodput_per_s.chat": 1.1},
+}
+
+
+def part_cells(engines: tuple[str, ...], blocks: int) -> pl.DataFrame:
+    """Return figures of the further scenarios; each engine is a little slower than the one before."""
+    rows = [
+        {
+            "engine": engine, "block": block, "scenario": r["scenario"],
+            "concurrency": r["concurrency"], "input_tokens": 64, "output_tokens": 32,
+            "metric": metric, "value": value * (1 + 0.1 * place + 0.01 * block), "n": 20,
+            "gate_ok": True, "flags": [], "cell": f"{engine}-{r['scenario']}-{block}",
+        }
+        for place, engine in enumerate(engines)
+        for block in range(blocks)
+        for r in load_rows().iter_rows(named=True)
+        for metric, value in PARTS.get(r["scenario"], {"energy_j_per_output_token": 1.2}).items()
+    ]  # fmt: skip
+    return pl.DataFrame(rows, schema=dict(schema.SCHEMAS["cells"]))
+
+
+def service(engines: tuple[str, ...]) -> dict[str, pl.DataFrame]:
+    """Return starts, swaps, probes, simulations and arms."""
+    first = engines[0]
+    rows: dict[str, list[dict[str, object]]] = {
+        "starts": [
+            {"engine": e, "scenario": "s", "arm": arm, "repeat": 0, "phase": phase, "seconds": 2.0,
+             "source": "started before on this host"}
+            for e in engines for arm in ("warm", "cold_page_cache")
+            for phase in ("ready", "first_token")
+        ],
+        "swaps": [
+            {"engine": first, "scenario": "w", "repeat": 0, "to_model": "m", "stop_s": 0.2,
+             "ready_s": 1.0, "first_token_s": 1.2, "outage_s": 1.6, "failed": 12, "clients": 4}
+        ],
+        "probes": [
+            {"engine": first, "scenario": "f", "topic": topic, "probe": "<i>--flag</i>",
+             "claim": "", "ok": ok, "value": "", "source": "x"}
+            for topic, ok in (("feature", True), ("monitoring", False), ("metadata", None))
+        ],
+        "simulations": [
+            {"scenario": "kv", "kind": "kv_simulation", "label": "paged:16", "x": 2048.0,
+             "x_name": "max_len", "metric": "utilisation_share", "value": 0.96, "low": None,
+             "high": None, "source": "simulated"}
+        ],
+        "arms": [
+            {"engine": e, "engine_id": e, "recipe": e, "arm": "defaults", "model": "m",
+             "version": "1", "simulated": e == "sglang", "options": "{}"}
+            for e in engines
+        ],
+    }  # fmt: skip
+    return {n: pl.DataFrame(r, schema=dict(schema.SCHEMAS[n])) for n, r in rows.items()}
+
+
 def write(
     root: Path,
     *,
@@ -242,17 +336,21 @@ def write(
     blocks: int = BLOCKS,
     language: str = "en",
     flagged: bool = True,
+    parts: bool = False,
     without: tuple[str, ...] = (),
 ) -> Path:
     """Write the sample below ``root`` (an outputs folder) and return its run folder."""
     folder = root / "runs" / RUN
     (folder / "data").mkdir(parents=True, exist_ok=True)
     raw = cells(engines, blocks, flagged)
+    if parts:
+        raw = pl.concat([raw, part_cells(engines, blocks)])
     frames = {
         "cells": raw, "points": points(raw), "comparisons": comparisons(raw, margin=0.05),
         "launches": launches(engines, blocks), "memory": memory(engines),
         "installs": installs(engines), "claims": claims(), "limits": limits(),
         "quantiles": quantiles(engines), "samples": samples(engines),
+        **({"loads": load_rows(), **service(engines)} if parts else {}),
     }  # fmt: skip
     for name, frame in frames.items():
         if name not in without:

@@ -28,8 +28,11 @@ def test_a_whole_run_is_read(data: StudyData, run_folder: Path) -> None:
     assert data.calibration is not None
     assert data.failures[0]["engine"] == "vllm"
     assert data.folder == run_folder
+
+
+def test_every_frame_is_read(parts: StudyData) -> None:
     for name, columns in schema.SCHEMAS.items():
-        frame = getattr(data, name)
+        frame = getattr(parts, name)
         assert dict(frame.schema) == dict(columns), name
         assert not frame.is_empty(), name
 
@@ -90,7 +93,9 @@ def test_a_frame_of_an_older_version_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no column n_blocks"):
         StudyData.read(folder)
     wrong = schema.empty("memory").cast({"bytes": pl.String})
-    row = pl.DataFrame([["e", "weights", "many", "log"]], schema=wrong.schema, orient="row")
+    row = pl.DataFrame(
+        [["e", "weights", "many", "log", "ready"]], schema=wrong.schema, orient="row"
+    )
     with pytest.raises(InputError, match="wrong type"):
         schema.conform("memory", row, "memory")
 

@@ -9,11 +9,15 @@ import polars as pl
 import pytest
 from bs4 import BeautifulSoup, Tag
 
-from enginebook.report import Fragment, NoData, StudyData, schema, tables
+from enginebook.report import Fragment, NoData, StudyData, tables
 from enginebook.report.tables import Column, Value, table
 from enginebook.report.tables.provenance import flat
 
 ALL = [name for name in tables.__all__ if name not in {"Column", "Value", "table"}]
+PARTS = {
+    "arms", "conversations", "energy", "online", "prefix_reuse", "probes", "simulations", "starts",
+    "structured", "swaps", "trace_replay",
+}  # fmt: skip
 
 
 def parsed(fragment: Fragment | NoData) -> BeautifulSoup:
@@ -29,13 +33,13 @@ def rows_of(fragment: Fragment | NoData) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("name", ALL)
-@pytest.mark.parametrize("study", ["data", "one_block", "three"])
+@pytest.mark.parametrize("study", ["data", "one_block", "three", "parts"])
 def test_each_table_is_named_and_regular(
     name: str, study: str, request: pytest.FixtureRequest
 ) -> None:
     made = getattr(tables, name)(request.getfixturevalue(study))
     if isinstance(made, NoData):
-        assert (name, study) == ("flagged", "one_block")
+        assert (name, study) == ("flagged", "one_block") or (name in PARTS and study != "parts")
         return
     page = parsed(made)
     caption = page.select_one("caption")
@@ -140,7 +144,7 @@ def test_launches_and_memory(data: StudyData) -> None:
     assert first[0] == "llamacpp"
     assert first[-2].startswith("0.98")
     assert first[-1] == "6"
-    assert ["vllm", "total", "2.24 GiB", "100", "PSS of the process tree"] in rows_of(
+    assert ["vllm", "ready", "total", "2.24 GiB", "100", "PSS of the process tree"] in rows_of(
         tables.memory(data)
     )
 
@@ -223,7 +227,7 @@ def test_claims_do_not_repeat_themselves(data: StudyData) -> None:
 def test_downloads_are_relative_to_the_report(data: StudyData, run_folder: Path) -> None:
     links = parsed(tables.downloads(data)).select("a")
     reports = run_folder.parent.parent / "reports"
-    assert len(links) == len(schema.SCHEMAS) + 1
+    assert len(links) == len(list((run_folder / "data").glob("*.parquet"))) + 1
     for link in links:
         assert (reports / str(link["href"])).resolve().is_file()
     assert isinstance(tables.downloads(replace(data, folder=None)), NoData)
@@ -234,3 +238,41 @@ def test_the_study_can_be_repeated(data: StudyData) -> None:
         ["git checkout 0123456789abcdef0123456789abcdef01234567"],
         ["make study PARAMS=params/sample.yaml"],
     ]
+
+
+def test_a_series_is_shown_in_words(parts: StudyData) -> None:
+    rows = rows_of(tables.prefix_reuse(parts))
+    assert rows[0][0] == "The <b>prefix</b> load: 2 streams, prefix 128, 50\u202f% of requests"
+    assert rows[0][1] == "llamacpp"
+    online = rows_of(tables.online(parts))
+    assert {r[0] for r in online} == {
+        "The <b>online</b> load: 2/s",
+        "The <b>online</b> load: highest rate",
+    }
+    assert all("c=0" not in cell for row in online for cell in row)
+
+
+def test_a_simulated_engine_is_called_so_everywhere(parts: StudyData) -> None:
+    for name in ("prefix_reuse", "conversations", "online", "starts", "arms"):
+        engines = {cell for row in rows_of(getattr(tables, name)(parts)) for cell in row}
+        assert "sglang (simulated)" in engines
+        assert "sglang" not in engines
+
+
+def test_probes_and_texts_are_escaped(parts: StudyData) -> None:
+    page = parsed(tables.probes(parts))
+    assert not page.select("tbody i")
+    offered = [row[3] for row in rows_of(tables.probes(parts))]
+    assert offered == ["yes", "no", "–"]
+
+
+def test_a_price_gives_the_cost_of_a_million_tokens(parts: StudyData) -> None:
+    study = {**parts.study, "hourly_price": 3.6}
+    priced = replace(parts, manifest={**parts.manifest, "study": study})
+    point = parts.points.filter(
+        pl.col("metric") == "output_tokens_per_s", pl.col("engine") == "llamacpp",
+        pl.col("scenario") == "throughput", pl.col("concurrency") == 4,
+    )  # fmt: skip
+    cost = 3.6 / 3600 / point["value"][0] * 1e6
+    row = rows_of(tables.energy(priced))[0]
+    assert float(row[3].replace(",", "")) == pytest.approx(cost, rel=0.01)

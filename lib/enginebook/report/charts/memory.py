@@ -13,15 +13,21 @@ from enginebook.report.text import Language, known, say
 
 ORDER = ("weights", "kv_cache", "graphs", "activations", "other")
 TOTAL = "total"
+READY = "ready"
 MIB, GIB = 2**20, 2**30
 ROW = 46
+
+
+def ready(data: StudyData) -> pl.DataFrame:
+    """Return what engines hold once they are ready, before any load."""
+    return data.memory.filter(pl.col("state") == READY)
 
 
 def totals(data: StudyData) -> dict[str, int]:
     """Return bytes an engine holds in all: what it reports as total, else the sum of its parts."""
     found: dict[str, int] = {}
     for engine in data.engines:
-        mine = data.memory.filter(pl.col("engine") == engine).drop_nulls("bytes")
+        mine = ready(data).filter(pl.col("engine") == engine).drop_nulls("bytes")
         whole = mine.filter(pl.col("component") == TOTAL)
         chosen = whole if not whole.is_empty() else mine
         if not chosen.is_empty():
@@ -48,12 +54,13 @@ def memory(data: StudyData) -> base.Drawing:
 def _parts(data: StudyData, whole: dict[str, int]) -> pl.DataFrame:
     """Return the parts of each engine, and what they leave of its total as "not broken down"."""
     language = data.language
-    parts = data.memory.filter(pl.col("component") != TOTAL, pl.col("bytes") > 0)
+    parts = ready(data).filter(pl.col("component") != TOTAL, pl.col("bytes") > 0)
     rows = [dict(row) for row in parts.iter_rows(named=True)]
     for engine, total in whole.items():
         rest = total - sum(r["bytes"] for r in rows if r["engine"] == engine)
         if rest > total * 0.005:
-            rows.append({"engine": engine, "component": "rest", "bytes": rest, "source": ""})
+            left = {"engine": engine, "component": "rest", "bytes": rest, "source": ""}
+            rows.append(left | {"state": READY})
     frame = pl.DataFrame(rows, schema=data.memory.schema)
     names = {c: known(f"component.{c}", language, c) for c in frame["component"].unique()}
     return frame.with_columns(

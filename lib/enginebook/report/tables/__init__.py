@@ -2,6 +2,19 @@
 
 from enginebook.report.tables.claims import claims
 from enginebook.report.tables.deployment import installs, launches, memory
+from enginebook.report.tables.parts import (
+    arms,
+    conversations,
+    energy,
+    online,
+    prefix_reuse,
+    probes,
+    simulations,
+    starts,
+    structured,
+    swaps,
+    trace_replay,
+)
 from enginebook.report.tables.provenance import (
     calibration,
     ceilings,
@@ -18,11 +31,14 @@ from enginebook.report.tables.trouble import failures, flagged, same_text
 __all__ = [
     "Column",
     "Value",
+    "arms",
     "calibration",
     "ceilings",
     "claims",
     "comparisons",
+    "conversations",
     "downloads",
+    "energy",
     "failures",
     "flagged",
     "host",
@@ -30,9 +46,17 @@ __all__ = [
     "launches",
     "manifest",
     "memory",
+    "online",
     "parameters",
+    "prefix_reuse",
+    "probes",
     "repeat",
     "same_text",
+    "simulations",
+    "starts",
+    "structured",
     "summary",
+    "swaps",
     "table",
+    "trace_replay",
 ]

@@ -83,6 +83,7 @@ def memory(data: StudyData) -> Fragment | NoData:
         return NoData(say("table.memory", language), say("nodata.memory", language))
     columns = [
         Column(say("table.engine", language)),
+        Column(say("table.state", language)),
         Column(say("table.component", language)),
         Column(say("table.size", language), numeric=True),
         Column(say("table.part", language), "%", numeric=True),
@@ -91,8 +92,10 @@ def memory(data: StudyData) -> Fragment | NoData:
     whole = memory_totals(data)
     rows: list[Row] = []
     for row in data.memory.drop_nulls("bytes").iter_rows(named=True):
-        part = 100 * row["bytes"] / whole[row["engine"]] if whole[row["engine"]] else None
+        total = whole.get(row["engine"])
+        part = 100 * row["bytes"] / total if total else None
+        state = known(f"state.{row['state']}", language, row["state"])
         name = known(f"component.{row['component']}", language, row["component"])
         size = Value(data_size(row["bytes"]), sort=float(row["bytes"]))
-        rows.append([row["engine"], name, size, figure(part), row["source"] or NONE])
+        rows.append([row["engine"], state, name, size, figure(part), row["source"] or NONE])
     return table(columns, rows, caption=say("table.memory", language))
