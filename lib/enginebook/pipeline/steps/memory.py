@@ -19,8 +19,6 @@ SCHEMA: dict[str, Any] = {
     "source": pl.String,
     "state": pl.String,
 }
-LARGEST_REMAINDER_BYTES = 5 << 30
-"""A remainder beyond this, or below nothing, means that some part was not understood."""
 
 Part = Mapping[str, Any]
 
@@ -33,8 +31,7 @@ def memory_frame(book: Book) -> pl.DataFrame:
     """
     rows: list[dict[str, Any]] = []
     for value in book.results("launch", "launch.json").values():
-        parts = [*value["memory"], *_remainder(value["memory"])]
-        rows += [{"engine": value["engine"], "state": "ready", **part} for part in parts]
+        rows += [{"engine": value["engine"], "state": "ready", **p} for p in value["memory"]]
     for value in book.results("load", "load.json").values():
         if value["block"] == 0 and value.get("memory"):
             engine = book.study.engine(value["engine"])
@@ -50,18 +47,6 @@ def memory_frame(book: Book) -> pl.DataFrame:
 
 def _cell_folders(book: Book, engine: EngineSpec) -> list[Path]:
     return [book.cell_folder(cell, engine) for cell in book.study.cells(engine.name, 0)]
-
-
-def _remainder(parts: Iterable[Part]) -> list[dict[str, Any]]:
-    """Return what no part accounts for: code, libraries, context, allocator slack."""
-    sizes = {p["component"]: int(p["bytes"]) for p in parts}
-    total = sizes.pop("total", None)
-    if total is None or not {"weights", "kv_cache"} <= set(sizes):
-        return []
-    rest = total - sum(sizes.values())
-    if rest < 0 or rest > LARGEST_REMAINDER_BYTES:
-        return []  # parts and total do not fit each other; a made-up remainder would hide that
-    return [{"component": "remainder", "bytes": rest, "source": "total less all parts"}]
 
 
 def _peak(ready: Iterable[Part], folders: Iterable[Path]) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from enginebook.pipeline.book import Book
 from enginebook.pipeline.steps.frames import lifecycle_frames
@@ -12,13 +13,10 @@ from enginebook.store import write_json
 
 def study_data(book: Book) -> StudyData:
     """Return what this study has measured so far; before the comparison only what was launched."""
-    frames = {n: schema.conform(n, f, n) for n, f in lifecycle_frames(book).items()}
-    return replace(
-        StudyData.of(book),
-        installs=frames["installs"],
-        launches=frames["launches"],
-        memory=frames["memory"],
-    )
+    frames: dict[str, Any] = {
+        n: schema.conform(n, f, n) for n, f in lifecycle_frames(book).items()
+    }
+    return replace(StudyData.of(book), **frames)
 
 
 def store_findings(book: Book, data: StudyData) -> list[str]:
