@@ -11,6 +11,7 @@ import polars as pl
 
 from enginebook.errors import InputError
 from enginebook.report import raw, schema
+from enginebook.report.labels import labelled, labels_of
 from enginebook.report.limits import limits, served_model
 from enginebook.report.text import LANGUAGES, Language
 from enginebook.store import read_json
@@ -48,6 +49,8 @@ class StudyData:
         measured.
     calibration
         The load generator's own error on this host, or None when it was not measured.
+    no_limits
+        Why what physics allows is not stated, where it is not; empty otherwise.
     failures
         What went wrong: objects with ``reason`` and, where known, ``engine`` and ``cell``.
     missing
@@ -77,10 +80,18 @@ class StudyData:
     quantiles: pl.DataFrame = field(default_factory=lambda: schema.empty("quantiles"))
     samples: pl.DataFrame = field(default_factory=lambda: schema.empty("samples"))
     calibration: Json | None = None
+    no_limits: str = ""
     failures: tuple[Json, ...] = ()
     missing: tuple[str, ...] = ()
     greedy: tuple[Json, ...] = ()
     folder: Path | None = None
+
+    def __post_init__(self) -> None:
+        """Call simulated engines so wherever they are named, so that no chart can forget it."""
+        labels = labels_of(self.arms, self.manifest, self.language)
+        if labels:
+            for name, value in labelled(vars(self), labels).items():
+                object.__setattr__(self, name, value)
 
     @property
     def study(self) -> Json:
@@ -102,7 +113,9 @@ class StudyData:
     @property
     def engines(self) -> list[str]:
         """Return engine labels in the study's order, then any others that data hold."""
-        named = [str(e["name"]) for e in self.study.get("engines", []) if isinstance(e, Mapping)]
+        labels = labels_of(self.arms, self.manifest, self.language)
+        written = [str(e["name"]) for e in self.study.get("engines", []) if isinstance(e, Mapping)]
+        named = [labels.get(name, name) for name in written]
         frames = (self.points, self.launches, self.memory, self.installs)
         found = sorted({e for frame in frames for e in frame["engine"].to_list()})
         return [e for e in named if e in found] + [e for e in found if e not in named]
@@ -183,6 +196,7 @@ def _read(data: Path, claims: Path, *, host: Json, manifest: Json, folder: Path)
         manifest=manifest,
         **frames,
         calibration=calibration if isinstance(calibration, Mapping) else None,
+        no_limits=str(checks.get("no_limits") or ""),
         failures=tuple(checks.get("failures", ())),
         missing=tuple(checks.get("missing", ())),
         greedy=tuple(checks.get("greedy", ())),

@@ -23,7 +23,7 @@ def doubts(data: StudyData, language: Language | None = None) -> list[str]:
     """Return what a careful reader should hold against the findings, weightiest first."""
     tongue = language or data.language
     checks = (
-        _different_work, _failed, _flagged, _blocks, _open, _busy, _instrument, _scope,
+        _different_work, _failed, _flagged, _blocks, _open, _busy, _instrument, _no_limits, _scope,
     )  # fmt: skip
     return [text for check in checks if (text := check(data, tongue))]
 
@@ -103,6 +103,12 @@ def _verdict(calibration: Mapping[str, Any]) -> str:
     if calibration.get("ok"):
         return ""
     return str(calibration.get("verdict") or "").rstrip(".") or "no verdict"
+
+
+def _no_limits(data: StudyData, language: Language) -> str:
+    if not data.no_limits:
+        return ""
+    return say("doubt.no_limits", language, reason=data.no_limits.rstrip("."))
 
 
 def _scope(_data: StudyData, language: Language) -> str:

@@ -18,6 +18,12 @@ from enginebook.stats import better
 
 Kind = Literal["wins", "tie", "undecided", "no verdict", "alone"]
 LOAD = ("scenario", "concurrency", "input_tokens", "output_tokens")
+PLAIN = (
+    (pl.col("kind") == "closed_loop")
+    & (pl.col("cache") == "cold")
+    & (pl.col("answer_format") == "text")
+)
+"""Rows of the frame `loads` whose work follows from streams and lengths alone."""
 _BETTER = {"faster": "better", "slower": "worse"}
 _OPPOSITE = {"better": "worse", "worse": "better"}
 
@@ -161,9 +167,12 @@ def outcomes(data: StudyData, metrics: Iterable[str]) -> list[Outcome]:
 def sweep(data: StudyData, metric: str, axis: str) -> list[Load]:
     """Return the loads of the scenario in which ``axis`` takes most values, in its order.
 
-    The other axes are held at their commonest values, the lower ones when equal.
+    The other axes are held at their commonest values, the lower ones when equal. Loads without a
+    number of streams are on no such axis; plain text with cold caches goes before other loads.
     """
-    found = loads(data, metric)
+    found = [load for load in loads(data, metric) if load.concurrency > 0]
+    known = {Load(*row) for row in data.loads.filter(PLAIN).select(LOAD).iter_rows()}
+    found = [load for load in found if load in known] or found
     if not found:
         return []
     rest = [name for name in LOAD if name != axis]

@@ -33,7 +33,10 @@ def capital(sentence: str) -> str:
 
 
 def place(load: Load, language: Language, what: Place = "full") -> str:
-    """Return where on the load axes we are: "at 16 streams"."""
+    """Return where on the load axes we are: "at 16 streams".
+
+    Loads that are not bound by streams have a name instead: see `cellname.load_place`.
+    """
     streams = count(load.concurrency, "stream", language)
     tokens = f"{load.input_tokens:,}"
     if what == "concurrency":
@@ -51,10 +54,13 @@ def interval(pair: Pair, language: Language) -> str:
     return say("interval.given", language, low=ratio(pair.low), high=ratio(pair.high))
 
 
-def sentence(outcome: Outcome, language: Language, what: Place = "full") -> str:
-    """Return what an outcome says: a lead with its interval, or plainly that there is none."""
+def sentence(outcome: Outcome, language: Language, what: Place = "full", *, where: str = "") -> str:
+    """Return what an outcome says: a lead with its interval, or plainly that there is none.
+
+    ``where`` stands for the place on the load axes, when the load has a better name.
+    """
     subject = capital(metric_name(outcome.metric, language))
-    where = place(outcome.load, language, what)
+    where = where or place(outcome.load, language, what)
     fields: dict[str, object] = {"subject": subject, "place": where, "leader": outcome.leader}
     fields["value"] = in_unit(outcome.value, unit(outcome.metric, language))
     pair = outcome.pair

@@ -249,11 +249,14 @@ def load_rows() -> pl.DataFrame:
         "trace_speed": 1.0, "cache": "cold", "search": False,
     }  # fmt: skip
     rows = [
-        plain | {"scenario": "throughput", "concurrency": 4, "kind": "closed_loop"},
+        *[plain | {"scenario": name, "concurrency": streams, "input_tokens": inputs,
+                   "output_tokens": outputs, "kind": "closed_loop"}
+          for name, (streams, inputs, outputs) in loads()],
         plain | {"scenario": "prefix.p128.h0.5", "concurrency": 2, "kind": "closed_loop",
                  "prefix_tokens": 128, "prefix_share": 0.5, "cache": "warm"},
         plain | {"scenario": "chat", "concurrency": 2, "kind": "sessions", "turns": 10,
                  "think_time_s": 1.5},
+        plain | {"scenario": "json.text", "concurrency": 1, "kind": "closed_loop"},
         plain | {"scenario": "json.json_schema.flat", "concurrency": 1, "kind": "closed_loop",
                  "answer_format": "json_schema", "schema_name": "flat"},
         plain | {"scenario": "online.r2", "concurrency": 0, "kind": "open_loop", "rate": 2.0},
@@ -262,7 +265,7 @@ def load_rows() -> pl.DataFrame:
                  "trace": "builtin:synthetic-conversation"},
     ]  # fmt: skip
     titled = [
-        r | {"input_tokens": 64, "output_tokens": 32, "family": str(r["scenario"]).split(".")[0],
+        {"input_tokens": 64, "output_tokens": 32} | r | {"family": str(r["scenario"]).split(".")[0],
              "title": f"The <b>{str(r['scenario']).split('.')[0]}</b> load"}
         for r in rows
     ]  # fmt: skip
@@ -272,6 +275,7 @@ def load_rows() -> pl.DataFrame:
 PARTS = {
     "prefix.p128.h0.5": {"cached_share": 0.4, "ttft_p50_ms": 80.0, "output_tokens_per_s": 90.0},
     "chat": {"ttft_turn_first_p50_ms": 90.0, "ttft_turn_last_p50_ms": 40.0, "sessions_per_s": 0.5},
+    "json.text": {"valid_json_share": 0.0, "e2e_p50_ms": 700.0},
     "json.json_schema.flat": {"valid_json_share": 1.0, "time_per_valid_answer_ms": 800.0},
     "online.r2": {"goodput_per_s.chat": 1.8, "slo_share.chat": 0.9, "ttft_p95_ms": 400.0},
     "online.search": {"capacity_per_s.chat": 2.5},
@@ -284,8 +288,8 @@ def part_cells(engines: tuple[str, ...], blocks: int) -> pl.DataFrame:
     rows = [
         {
             "engine": engine, "block": block, "scenario": r["scenario"],
-            "concurrency": r["concurrency"], "input_tokens": 64, "output_tokens": 32,
-            "metric": metric, "value": value * (1 + 0.1 * place + 0.01 * block), "n": 20,
+            "concurrency": r["concurrency"], "input_tokens": r["input_tokens"],
+            "output_tokens": r["output_tokens"], "metric": metric, "value": value * (1 + 0.1 * place + 0.01 * block), "n": 20,
             "gate_ok": True, "flags": [], "cell": f"{engine}-{r['scenario']}-{block}",
         }
         for place, engine in enumerate(engines)

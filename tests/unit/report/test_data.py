@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ import sample_study
 from enginebook.errors import InputError
 from enginebook.load.records import CHUNK_SCHEMA, REQUEST_SCHEMA
 from enginebook.report import StudyData, raw, schema
+from enginebook.report.doubts import doubts
 
 MS = 1_000_000
 
@@ -194,3 +196,37 @@ def test_timelines_are_thinned_and_counters_become_shares(tmp_path: Path) -> Non
     assert by_series["running"] == pytest.approx(3.0, abs=0.1)
     assert found["t_s"].to_numpy().min() == 0
     assert found["t_s"].to_numpy().max() == pytest.approx(99.9, abs=2)
+
+
+def test_simulated_engines_are_called_so_in_every_frame(parts: StudyData) -> None:
+    assert parts.engines == ["llamacpp", "vllm", "sglang (simulated)"]
+    for name in schema.SCHEMAS:
+        frame = getattr(parts, name)
+        for column in ("engine", "engine_a", "engine_b"):
+            if column in frame.columns:
+                assert "sglang" not in frame[column].to_list(), (name, column)
+    again = replace(parts, memory=sample_study.memory(("sglang",)))
+    assert again.memory["engine"].unique().to_list() == ["sglang (simulated)"]
+    assert again.engines == parts.engines
+
+
+def test_before_the_comparison_the_recipe_tells_what_is_simulated() -> None:
+    frames = {n: schema.empty(n) for n in ("cells", "points", "comparisons")}
+    manifest = {
+        "study": {"engines": [{"name": "s"}, {"name": "v"}]},
+        "engines": {"s": {"recipe": {"labels": ["simulated"]}}, "v": {"recipe": {"labels": []}}},
+    }
+    rows = [("s", "weights", 1, "log", "ready"), ("v", "weights", 1, "log", "ready")]
+    memory = pl.DataFrame(rows, schema=dict(schema.SCHEMAS["memory"]), orient="row")
+    data = StudyData(host={}, manifest=manifest, memory=memory, **frames)
+    assert data.engines == ["s (simulated)", "v"]
+
+
+def test_a_reason_against_limits_forbids_them(tmp_path: Path, data: StudyData) -> None:
+    assert "What physics allows" not in " ".join(doubts(data))
+    folder = sample_study.write(tmp_path, without=("limits",))
+    path = folder / "data" / "checks.json"
+    path.write_text(json.dumps({"no_limits": "others used 49% of the CPU"}))
+    found = StudyData.read(folder)
+    assert found.limits.is_empty()
+    assert "others used 49% of the CPU." in " ".join(doubts(found))

@@ -131,12 +131,12 @@ def test_one_block_marks_nothing(one_block: StudyData) -> None:
 def test_comparisons_name_every_pair(data: StudyData, three: StudyData) -> None:
     assert len(rows_of(tables.comparisons(data))) == 21
     assert len(rows_of(tables.comparisons(three))) == 63
-    verdicts = {row[6] for row in rows_of(tables.comparisons(data))}
+    verdicts = {row[7] for row in rows_of(tables.comparisons(data))}
     assert verdicts == {"ahead", "behind", "level", "no verdict"}
-    refused = [row for row in rows_of(tables.comparisons(data)) if row[6] == "no verdict"]
+    refused = [row for row in rows_of(tables.comparisons(data)) if row[7] == "no verdict"]
     assert all("gate failed for vllm" in row[-1] for row in refused)
     heads = parsed(tables.comparisons(three)).select("th[data-filter]")
-    assert [h.get_text() for h in heads] == ["Metric", "Engines", "Verdict"]
+    assert [h.get_text() for h in heads] == ["Metric", "Scenario", "Engines", "Verdict"]
 
 
 def test_launches_and_memory(data: StudyData) -> None:
@@ -242,12 +242,12 @@ def test_the_study_can_be_repeated(data: StudyData) -> None:
 
 def test_a_series_is_shown_in_words(parts: StudyData) -> None:
     rows = rows_of(tables.prefix_reuse(parts))
-    assert rows[0][0] == "The <b>prefix</b> load: 2 streams, prefix 128, 50\u202f% of requests"
+    assert rows[0][0] == "The <b>prefix</b> load: prefix 128, 50\u202f% of requests, 2 streams"
     assert rows[0][1] == "llamacpp"
     online = rows_of(tables.online(parts))
     assert {r[0] for r in online} == {
-        "The <b>online</b> load: 2/s",
-        "The <b>online</b> load: highest rate",
+        "The <b>online</b> load: 2 requests/s",
+        "The <b>online</b> load: highest rate within the objective",
     }
     assert all("c=0" not in cell for row in online for cell in row)
 
@@ -274,5 +274,6 @@ def test_a_price_gives_the_cost_of_a_million_tokens(parts: StudyData) -> None:
         pl.col("scenario") == "throughput", pl.col("concurrency") == 4,
     )  # fmt: skip
     cost = 3.6 / 3600 / point["value"][0] * 1e6
-    row = rows_of(tables.energy(priced))[0]
+    row = next(r for r in rows_of(tables.energy(priced)) if "4 streams" in r[0])
+    assert row[1] == "llamacpp"
     assert float(row[3].replace(",", "")) == pytest.approx(cost, rel=0.01)

@@ -20,8 +20,8 @@ SAYING = {"say", "count", "known", "no_data", "_facts", "texts"}
 BY_DATA = (
     "metric.", "phase.", "component.", "install.", "series.", "verdict.", "topic.", "fact.",
     "frame.", "flag.", "kind.", "pair.", "short.", "word.", "because.", "section.", "count.",
-    "axis.", "page.", "probed.", "state.", "arm.", "yesno.", "part.", "cellname.", "index.",
-    "list.", "chart.ecdf.",
+    "axis.", "page.", "probed.", "format.", "state.", "arm.", "yesno.", "part.", "cellname.",
+    "index.", "list.", "chart.ecdf.",
 )  # fmt: skip
 
 

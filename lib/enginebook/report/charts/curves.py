@@ -10,11 +10,12 @@ import altair as alt
 import polars as pl
 
 from enginebook.report import theme
+from enginebook.report.cellname import series_name
 from enginebook.report.charts import base
 from enginebook.report.data import StudyData
 from enginebook.report.fragment import NoData
 from enginebook.report.numbers import figure
-from enginebook.report.outcome import LOAD, Load, outcome
+from enginebook.report.outcome import LOAD, PLAIN, Load, outcome
 from enginebook.report.text import Language, count, listing, say
 from enginebook.report.wording import Place, metric_name, sentence, unit
 
@@ -64,9 +65,11 @@ def draw(data: StudyData, curve: Curve) -> base.Drawing:
 
 def _points(data: StudyData, curve: Curve) -> pl.DataFrame:
     """Return one row an engine and load, in the panels that vary along the axis."""
-    axis, language = curve.column(), data.language
+    axis = curve.column()
     rest = [name for name in LOAD if name != axis]
-    frame = data.points.filter(pl.col("metric") == curve.metric, pl.col("value") > 0)
+    frame = _on_axes(
+        data, data.points.filter(pl.col("metric") == curve.metric, pl.col("value") > 0)
+    )
     if frame.is_empty():
         return frame
     frame = frame.with_columns(_width=pl.col(axis).n_unique().over(rest))
@@ -80,19 +83,28 @@ def _points(data: StudyData, curve: Curve) -> pl.DataFrame:
     return frame.with_columns(
         x=pl.col(axis),
         kind=pl.lit(ENGINE),
-        panel=_panel_name(varied, language),
+        panel=_panel_name(varied, data),
         tip=pl.struct("value", "low", "high").map_elements(_tip, return_dtype=pl.String),
     ).drop("_width")
 
 
-def _panel_name(varied: Sequence[str], language: Language) -> pl.Expr:
+def _on_axes(data: StudyData, points: pl.DataFrame) -> pl.DataFrame:
+    """Return points that lie on axes of streams and lengths, those of plain loads if there are."""
+    streamed = points.filter(pl.col("concurrency") > 0)
+    plain = streamed.join(data.loads.filter(PLAIN), on=list(LOAD), how="semi")
+    return streamed if plain.is_empty() else plain
+
+
+def _panel_name(varied: Sequence[str], data: StudyData) -> pl.Expr:
     """Return the panel's heading: the load axes that differ between panels, with their values."""
+    language = data.language
     if not varied:
         return pl.lit("")
+    series = {s: series_name(data, s) for s in data.points["scenario"].unique().to_list()}
     words = [
         pl.format(f"{say(f'axis.{name}', language)} {{}}", pl.col(name).cast(pl.String))
         if name != "scenario"
-        else pl.col("scenario")
+        else pl.col("scenario").replace(series)
         for name in varied
     ]
     return pl.concat_str(words, separator=", ")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import altair as alt
 import polars as pl
 
+from enginebook.report.cellname import load_place
 from enginebook.report.charts import base
 from enginebook.report.data import StudyData
 from enginebook.report.fragment import NoData
 from enginebook.report.numbers import duration_ms
 from enginebook.report.outcome import LOAD, Load
 from enginebook.report.text import Language, say
-from enginebook.report.wording import capital, metric_name, place, unit
+from enginebook.report.wording import capital, metric_name, unit
 
 MEDIAN, TAIL = 0.5, 0.9
 
@@ -26,7 +27,7 @@ def ecdf(data: StudyData, metric: str = "ttft_ms") -> base.Drawing:
     frame = heaviest.rows(frame, metric).sort("engine", "q").select("engine", "q", _short("value"))
     return base.finish(
         _chart(frame, metric, data),
-        title=_title(frame, metric, heaviest, language),
+        title=_title(frame, metric, heaviest, data),
         subtitle=say("chart.ecdf.subtitle", language),
         description=_describe(frame, metric, language),
         language=language,
@@ -85,9 +86,10 @@ def _spans(frame: pl.DataFrame, language: Language) -> str:
     )
 
 
-def _title(frame: pl.DataFrame, metric: str, load: Load, language: Language) -> str:
+def _title(frame: pl.DataFrame, metric: str, load: Load, data: StudyData) -> str:
+    language = data.language
     name = capital(metric_name(metric, language))
-    where = place(load, language, "concurrency")
+    where = load_place(data, load, "concurrency")
     return say(
         "chart.ecdf.title", language, metric=name, place=where, spans=_spans(frame, language)
     )

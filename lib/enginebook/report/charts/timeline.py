@@ -5,12 +5,12 @@ from __future__ import annotations
 import altair as alt
 import polars as pl
 
+from enginebook.report.cellname import load_place
 from enginebook.report.charts import base
 from enginebook.report.data import StudyData
 from enginebook.report.numbers import figure
 from enginebook.report.outcome import LOAD, Load
 from enginebook.report.text import Language, known, say
-from enginebook.report.wording import place
 
 MOST_SERIES = 6
 
@@ -36,7 +36,7 @@ def timeline(data: StudyData, series: list[str] | None = None) -> base.Drawing:
     frame = _named(frame, _chosen(frame), language)
     return base.finish(
         _chart(frame, data),
-        title=say("chart.timeline.title", language, place=place(load, language)),
+        title=say("chart.timeline.title", language, place=load_place(data, load)),
         subtitle=say("chart.timeline.subtitle", language),
         description=_describe(frame, language),
         language=language,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import polars as pl
 
-from enginebook.report.cellname import cell_name
+from enginebook.report.cellname import load_name
 from enginebook.report.data import StudyData
 from enginebook.report.fragment import Fragment, NoData
 from enginebook.report.numbers import NONE, figure, seconds
@@ -70,7 +70,7 @@ def _series(
     rows: list[Row] = []
     for load in loads.iter_rows(named=True):
         at = Load(*(load[k] for k in LOAD))
-        rows += _load_rows(data, at, cell_name(load, language), shown)
+        rows += _load_rows(data, at, load_name(data, at), shown)
     if not rows:
         return NoData(caption, say("part.nothing", language))
     columns = [
@@ -89,7 +89,7 @@ def _load_rows(data: StudyData, load: Load, name: str, metrics: Sequence[str]) -
         if all(f.is_empty() for f in found.values()):
             continue
         cells = [_cell(found[m], m, best=winners[m] == engine) for m in metrics]
-        yield [name, named(data, engine), *cells]
+        yield [name, engine, *cells]
 
 
 def _winner(data: StudyData, load: Load, metric: str) -> str | None:
@@ -124,12 +124,6 @@ def _unit(metric: str, data: StudyData) -> str:
     return unit(metric.split(".", maxsplit=1)[0], data.language)
 
 
-def named(data: StudyData, engine: str) -> str:
-    """Return an engine's label; a simulated engine is said to be one."""
-    simulated = data.arms.filter(pl.col("simulated") & (pl.col("engine") == engine))
-    return engine if simulated.is_empty() else f"{engine} (simulated)"
-
-
 def starts(data: StudyData) -> Fragment | NoData:
     """Return the time to the first token by the state of caches, one row a start."""
     language, caption = data.language, say("part.starts", data.language)
@@ -140,7 +134,7 @@ def starts(data: StudyData) -> Fragment | NoData:
     wide = frame.pivot("phase", index=[*keys, "source"], values="seconds", aggregate_function="max")
     rows: list[Row] = [
         [
-            named(data, r["engine"]),
+            r["engine"],
             say(f"arm.{r['arm']}", language),
             str(r["repeat"] + 1),
             Value(seconds(r.get("ready")), sort=r.get("ready")),
@@ -167,7 +161,7 @@ def swaps(data: StudyData) -> Fragment | NoData:
         return NoData(caption, say("part.nothing", language))
     rows: list[Row] = [
         [
-            named(data, r["engine"]),
+            r["engine"],
             str(r["to_model"]),
             str(r["repeat"] + 1),
             Value(seconds(r["outage_s"]), sort=r["outage_s"]),
@@ -199,7 +193,7 @@ def probes(data: StudyData) -> Fragment | NoData:
         offered = NONE if r["topic"] == "metadata" else say(f"yesno.{word}", language)
         rows.append(
             [
-                named(data, r["engine"]),
+                r["engine"],
                 known(f"probed.{r['topic']}", language, r["topic"]),
                 r["probe"],
                 Value(offered, tone="" if r["topic"] == "metadata" else tone),
@@ -260,8 +254,8 @@ def energy(data: StudyData) -> Fragment | NoData:
             joules = (used.get(engine) or {}).get("value")
             cost = price / S_PER_HOUR / rate["value"] * MILLION if price and rate["value"] else None
             if joules is not None or cost is not None:
-                name = cell_name(load, language)
-                rows.append([name, named(data, engine), figure(joules), figure(cost)])
+                name = load_name(data, at)
+                rows.append([name, engine, figure(joules), figure(cost)])
     if not rows:
         return NoData(caption, say("part.nothing", language))
     columns = [
@@ -280,7 +274,7 @@ def arms(data: StudyData) -> Fragment | NoData:
         return NoData(caption, say("part.nothing", language))
     rows: list[Row] = [
         [
-            named(data, r["engine"]),
+            r["engine"],
             known(f"arm.{r['arm']}", language, r["arm"]),
             r["version"],
             r["model"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from enginebook.report.cellname import series_name, streams
 from enginebook.report.data import StudyData
 from enginebook.report.fragment import Fragment, NoData
 from enginebook.report.numbers import figure, ratio
@@ -80,7 +81,7 @@ def _figure(row: dict[str, float | None] | None, *, best: bool) -> Value:
 
 
 def _axes(load: Load) -> list[str]:
-    return [f"{n:,}" for n in (load.concurrency, load.input_tokens, load.output_tokens)]
+    return [streams(load.concurrency), f"{load.input_tokens:,}", f"{load.output_tokens:,}"]
 
 
 def comparisons(data: StudyData, metrics: Sequence[str] = PRIMARY) -> Fragment | NoData:
@@ -96,6 +97,7 @@ def comparisons(data: StudyData, metrics: Sequence[str] = PRIMARY) -> Fragment |
         return NoData(say("table.comparisons", language), say("nodata.comparisons", language))
     columns = [
         Column(say("table.metric", language), filtered=True),
+        Column(say("table.scenario", language), filtered=True),
         Column(say("table.streams", language), numeric=True),
         Column(say("table.input", language), numeric=True),
         Column(say("table.output", language), numeric=True),
@@ -130,6 +132,7 @@ def _pair_row(
     advantage = Value(ratio(pair.advantage), sort=pair.advantage, note=span)
     return [
         capital(metric_name(metric, language)),
+        series_name(data, load.scenario),
         *_axes(load),
         say("table.versus", language, first=first, second=second),
         advantage,

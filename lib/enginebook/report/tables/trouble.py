@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import polars as pl
 
+from enginebook.report.cellname import load_name
 from enginebook.report.data import StudyData
 from enginebook.report.fragment import Fragment, NoData
 from enginebook.report.numbers import NONE
 from enginebook.report.outcome import Load
 from enginebook.report.tables.table import Column, Row, Value, table
 from enginebook.report.text import known, say
-from enginebook.report.wording import place
 
 
 def failures(data: StudyData) -> Fragment | NoData:
@@ -66,7 +66,7 @@ def flagged(data: StudyData) -> Fragment | NoData:
         tone = "good" if row["ok"] else "bad"
         flags = ", ".join(names) or NONE
         rows.append(
-            [row["engine"], place(load, language), str(row["block"]), Value(gate, tone=tone), flags]
+            [row["engine"], load_name(data, load), str(row["block"]), Value(gate, tone=tone), flags]
         )
     return table(columns, rows, caption=say("table.flags", language), interactive=True)
 
