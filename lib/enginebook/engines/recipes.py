@@ -7,6 +7,7 @@ the environment variables and the options of its command line.
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,6 +16,7 @@ from pydantic import AfterValidator, Field, HttpUrl, StringConstraints, Validati
 
 from enginebook import paths
 from enginebook.engines.base import ModelFormat
+from enginebook.engines.bundled import Slimming, find_bundle, load_slimming
 from enginebook.engines.names import did_you_mean, listing
 from enginebook.errors import InputError
 from enginebook.study import EngineSpec, Frozen, OptionValue, PositiveFloat, Slug
@@ -74,6 +76,29 @@ class VenvEnvironment(Frozen):
     distribution: str
     imports: tuple[str, ...] = Field(min_length=1)
     disk_gb: PositiveFloat
+
+
+class BundleEnvironment(Frozen):
+    """Packages from a bundle before those of a Python that the host has, PyTorch among them.
+
+    Attributes
+    ----------
+    path
+        Folder of the bundle: ``enginebook bundle`` with ``--have`` or ``--arch`` made it.
+    python
+        The host's interpreter; a bare name is looked for on the PATH, outside of the workbook's
+        own environment.
+    lock, distribution, imports
+        Of the recipe; a study need not repeat them.
+    """
+
+    kind: Literal["bundle"]
+    path: str
+    python: str = "python3"
+    lock: LockName
+    distribution: str
+    imports: tuple[str, ...] = Field(min_length=1)
+    requires: Requires = Requires()
 
 
 class ExistingEnvironment(Frozen):
@@ -145,6 +170,7 @@ class ContainerEnvironment(Frozen):
 
 Environment = Annotated[
     VenvEnvironment
+    | BundleEnvironment
     | ExistingEnvironment
     | ExternalEnvironment
     | ProgramEnvironment
@@ -239,21 +265,47 @@ def recipe_for(spec: EngineSpec, directory: Path | None = None) -> Recipe:
 
     ``spec.options`` go over the recipe's options key by key. ``spec.environment`` goes over its
     environment; when it names another ``kind`` it replaces the environment altogether, so that
-    ``{kind: external, base_url: ...}`` measures a server that runs elsewhere.
+    ``{kind: external, base_url: ...}`` measures a server that runs elsewhere, and
+    ``{kind: bundle, path: ...}`` runs the recipe's own engine from a bundle. Without either, a
+    bundle in ``ENGINEBOOK_BUNDLES`` that was made from the recipe's very lock takes its place.
     """
     recipe = load_recipe(spec.recipe, directory)
-    if not spec.options and not spec.environment:
+    given = dict(spec.environment) or _bundled(recipe)
+    if not spec.options and not given:
         return recipe
-    given = dict(spec.environment)
-    kept = recipe.environment.model_dump(mode="json")
-    if given.get("kind", recipe.environment.kind) != recipe.environment.kind:
-        kept = {}
     changed = {
         **recipe.model_dump(mode="python"),
         "options": {**recipe.options, **spec.options},
-        "environment": {**kept, **given},
+        "environment": {**_kept(recipe.environment, given), **given},
     }
-    return _validated(recipe.directory / f"{recipe.name}.yaml (engine {spec.name})", changed)
+    made = _validated(recipe.directory / f"{recipe.name}.yaml (engine {spec.name})", changed)
+    if not isinstance(made.environment, BundleEnvironment):
+        return made
+    return made.model_copy(update={"env": {**made.env, **slimming_of(made).env}})
+
+
+def slimming_of(recipe: Recipe) -> Slimming:
+    """Return what bundles of a recipe's lock may leave out."""
+    assert recipe.lock_path is not None  # noqa: S101 - only recipes with a lock have bundles
+    return load_slimming(recipe.directory.parent / "bundles" / f"{recipe.lock_path.stem}.yaml")
+
+
+def _bundled(recipe: Recipe) -> dict[str, Any]:
+    """Return the environment of a bundle that ``ENGINEBOOK_BUNDLES`` offers for a recipe's lock."""
+    if not isinstance(recipe.environment, VenvEnvironment) or recipe.lock_path is None:
+        return {}
+    place = find_bundle(recipe.lock_path)
+    return {"kind": "bundle", "path": str(place)} if place is not None else {}
+
+
+def _kept(own: Environment, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what stays of a recipe's environment under a study's changes."""
+    kept = own.model_dump(mode="json")
+    kind = given.get("kind", own.kind)
+    if kind == own.kind:
+        return kept
+    of_bundle = ("lock", "distribution", "imports", "requires")
+    return {k: kept[k] for k in of_bundle if k in kept} if kind == "bundle" else {}
 
 
 def _read_mapping(path: Path) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from pathlib import Path
 
 from enginebook.engines.recipes import IndexEnvironment, Recipe, VenvEnvironment
 from enginebook.errors import InstallError
-from enginebook.lifecycle import environ, installers, requirements
+from enginebook.lifecycle import installers, proof, requirements
 from enginebook.lifecycle.bundles import Bundle
 from enginebook.lifecycle.installation import (
     Installation,
@@ -22,13 +21,6 @@ from enginebook.lifecycle.installation import (
 from enginebook.lifecycle.logged import Log
 from enginebook.lifecycle.torch_wheel import TorchSource, install_torch
 
-PROOF_TIMEOUT_S = 600.0
-PROOF = """
-import importlib, importlib.metadata, json, sys
-for name in json.loads(sys.argv[2]):
-    importlib.import_module(name)
-print("version:" + importlib.metadata.version(sys.argv[1]))
-"""
 Made = VenvEnvironment | IndexEnvironment
 
 
@@ -70,7 +62,8 @@ def build(site: Site) -> Installation:
     started, received = time.monotonic(), network_received_bytes()
     try:
         installer, source = _fill(site)
-        version = _prove(site, installer.python)
+        exact = isinstance(site.environment, VenvEnvironment)
+        version = proof.prove(recipe, site.environment, installer.python, log, exact=exact)
     except BaseException:
         shutil.rmtree(directory, ignore_errors=True)
         raise
@@ -163,23 +156,3 @@ def _from_index(installer: installers.Installer, environment: IndexEnvironment, 
             f"{environment.requirement} could not be installed from {url}",
             "check that this index can be reached from here; it has no lock of ours",
         )
-
-
-def _prove(site: Site, python: Path) -> str:
-    """Import the engine in its own environment and return the version that it says."""
-    recipe, environment, log = site.recipe, site.environment, site.log
-    log.say(f"proving that {', '.join(environment.imports)} can be imported")
-    argv = [str(python), "-c", PROOF, environment.distribution, json.dumps(environment.imports)]
-    env = {**environ.inherited(), **recipe.env}
-    shown = f"{python} -c 'import {', '.join(environment.imports)}'"
-    if log.run("proof by import", argv, env=env, timeout_s=PROOF_TIMEOUT_S, shown=shown):
-        raise log.failure(f"{recipe.title} was installed but cannot be imported", "see the log")
-    said = [line for line in log.tail(50).splitlines() if line.startswith("version:")]
-    version = said[-1].removeprefix("version:") if said else ""
-    if isinstance(environment, VenvEnvironment) and version != recipe.version:
-        raise InstallError(
-            f"{recipe.name}: the environment holds {environment.distribution} {version}, "
-            f"the recipe says {recipe.version}",
-            f"correct version: or the lock {environment.lock}",
-        )
-    return version

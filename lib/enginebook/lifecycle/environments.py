@@ -14,13 +14,14 @@ from typing import IO
 
 from enginebook import paths, store
 from enginebook.engines.recipes import (
+    BundleEnvironment,
     ContainerEnvironment,
     IndexEnvironment,
     Recipe,
     VenvEnvironment,
 )
 from enginebook.errors import InputError
-from enginebook.lifecycle import bundles, containers, found, requirements
+from enginebook.lifecycle import bundled, bundles, containers, found, requirements
 from enginebook.lifecycle.building import Site, build
 from enginebook.lifecycle.installation import Installation, read_marker
 from enginebook.lifecycle.logged import Log, Progress, silent
@@ -62,6 +63,8 @@ def install(
     if isinstance(environment, ContainerEnvironment):
         log = Log(_log_path(environments_dir() / recipe.name), on_progress or silent)
         return containers.prepare(recipe, environment, log)
+    if isinstance(environment, BundleEnvironment):
+        return _from_bundle(recipe, environment, on_progress or silent, force=force)
     if not isinstance(environment, (VenvEnvironment, IndexEnvironment)):
         return found.installation(recipe)
     base = _check_host(recipe, environment)
@@ -79,9 +82,26 @@ def install(
             return build(replace(site, bundle=opened))
 
 
+def _from_bundle(
+    recipe: Recipe, environment: BundleEnvironment, say: Progress, *, force: bool
+) -> Installation:
+    """Make an environment over a bundle's folders; recipes of one bundle take turns."""
+    _require_host(recipe, environment)
+    here = bundled.place(recipe, environment)
+    with _alone(here.unpacked, say) as handle:
+        ready = None if force else bundled.ready(here)
+        if ready is not None:
+            return ready
+        return bundled.install(
+            recipe, environment, here, Log(_log_path(here.directory), say, handle.fileno())
+        )
+
+
 def installed(recipe: Recipe) -> Installation | None:
     """Return a recipe's installation if it is there and whole; never installs."""
     environment = recipe.environment
+    if isinstance(environment, BundleEnvironment):
+        return bundled.ready(bundled.place(recipe, environment))
     if isinstance(environment, ContainerEnvironment):
         return None  # the runtime is not asked for what a look should answer at once
     if not isinstance(environment, (VenvEnvironment, IndexEnvironment)):
@@ -110,13 +130,19 @@ def environment_dir(recipe: Recipe, base: Path) -> Path:
 
 def _check_host(recipe: Recipe, environment: VenvEnvironment | IndexEnvironment) -> Path:
     """Return the base interpreter, or refuse with everything that stands in the way."""
+    _require_host(recipe, environment)
+    return requirements.find_python(environment.python)
+
+
+def _require_host(
+    recipe: Recipe, environment: VenvEnvironment | IndexEnvironment | BundleEnvironment
+) -> None:
     against = requirements.obstacles(environment.requires)
     if against:
         raise InputError(
             f"{recipe.title} cannot be installed here: {'; '.join(o.what for o in against)}",
             "; ".join(dict.fromkeys(o.remedy for o in against)),
         )
-    return requirements.find_python(environment.python)
 
 
 def _log_path(directory: Path) -> Path:

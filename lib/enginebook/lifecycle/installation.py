@@ -12,7 +12,7 @@ import psutil
 from enginebook import store
 
 MARKER = "enginebook-installation.json"
-Kind = Literal["venv", "existing", "external", "program", "index", "container"]
+Kind = Literal["venv", "bundle", "existing", "external", "program", "index", "container"]
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Installation:
     torch_sha256
         Digest of the PyTorch wheel, when the installer told it.
     kind
-        ``venv``, ``index``, ``container``, ``existing``, ``external`` or ``program``.
+        ``venv``, ``bundle``, ``index``, ``container``, ``existing``, ``external`` or ``program``.
     installer
         ``uv``, ``pip``, a container runtime, or "" when nothing was installed.
     reused

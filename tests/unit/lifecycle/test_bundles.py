@@ -138,5 +138,5 @@ def test_command_makes_and_installs(tmp_path, monkeypatch, capsys):
     argv = ["tiny", "--install", f"{out}.tar", "--json", str(json_file)]
     assert command.run(parser.parse_args(argv)) == 0
     assert json.loads(json_file.read_text())["version"] == "2.1.0"
-    with pytest.raises(InputError, match="split-mb 0"):
-        command.run(parser.parse_args(["tiny", "--split-mb", "0"]))
+    with pytest.raises(InputError, match="no size"):
+        command.run(parser.parse_args(["tiny", "--part-size", "0"]))
