@@ -48,6 +48,6 @@ def nothing(tmp_path_factory: pytest.TempPathFactory) -> report.StudyData:
 @pytest.fixture(scope="session")
 def parts(tmp_path_factory: pytest.TempPathFactory) -> report.StudyData:
     """Return a study with the scenarios beyond throughput and length."""
-    engines = ("llamacpp", "vllm", "sglang")
-    folder = sample_study.write(tmp_path_factory.mktemp("parts"), engines=engines, parts=True)
+    root = tmp_path_factory.mktemp("parts")
+    folder = sample_study.write(root, engines=sample_study.FULL, parts=True)
     return report.StudyData.read(folder)

@@ -21,8 +21,9 @@ from enginebook.stats import comparisons, points
 
 ENGINES = ("llamacpp", "vllm")
 CONCURRENCY, LENGTHS, BLOCKS = (1, 2, 4, 8), (64, 256, 1024), 5
-RATE_AT_ONE = {"llamacpp": 61.0, "vllm": 60.6, "sglang": 48.0}
-GAIN = {"llamacpp": 0.86, "vllm": 0.68, "sglang": 0.6}
+FULL = ("llamacpp", "vllm", "vllm-equal", "sglang")
+RATE_AT_ONE = {"llamacpp": 61.0, "vllm": 60.6, "sglang": 48.0, "vllm-equal": 59.0}
+GAIN = {"llamacpp": 0.86, "vllm": 0.68, "sglang": 0.6, "vllm-equal": 0.7}
 RUN = "sample-0123456789ab"
 
 
@@ -89,7 +90,7 @@ def launches(engines: tuple[str, ...], blocks: int) -> pl.DataFrame:
     for engine in engines:
         for block in range(-1, blocks):
             at = 0.0
-            for phase, seconds in phases[engine]:
+            for phase, seconds in phases[engine.removesuffix("-equal")]:
                 long = seconds * (1.0 + 0.03 * block)
                 rows.append((engine, block, phase, at, at + long, "log"))
                 at += long
@@ -112,7 +113,7 @@ def memory(engines: tuple[str, ...]) -> pl.DataFrame:
             "ready",
         )
         for e in engines
-        for name, size in parts[e].items()
+        for name, size in parts[e.removesuffix("-equal")].items()
     ]
     return pl.DataFrame(rows, schema=dict(schema.SCHEMAS["memory"]), orient="row")
 
@@ -310,6 +311,11 @@ def service(engines: tuple[str, ...]) -> dict[str, pl.DataFrame]:
             for e in engines for arm in ("warm", "cold_page_cache")
             for phase in ("ready", "first_token")
         ],
+        "memory": [
+            {**r, "state": state, "bytes": int(r["bytes"] * more)}
+            for r in memory(engines).filter(pl.col("component") == "total").iter_rows(named=True)
+            for state, more in (("loaded_peak", 1.3), ("drained", 1.1))
+        ] + memory(engines).to_dicts(),
         "swaps": [
             {"engine": first, "scenario": "w", "repeat": 0, "to_model": "m", "stop_s": 0.2,
              "ready_s": 1.0, "first_token_s": 1.2, "outage_s": 1.6, "failed": 12, "clients": 4}
@@ -325,12 +331,23 @@ def service(engines: tuple[str, ...]) -> dict[str, pl.DataFrame]:
              "high": None, "source": "simulated"}
         ],
         "arms": [
-            {"engine": e, "engine_id": e, "recipe": e, "arm": "defaults", "model": "m",
+            {"engine": e, "engine_id": e.removesuffix("-equal"), "recipe": e, "model": "m",
+             "arm": "equalised" if e.endswith("-equal") else "defaults",
              "version": "1", "simulated": e == "sglang", "options": "{}"}
             for e in engines
         ],
     }  # fmt: skip
     return {n: pl.DataFrame(r, schema=dict(schema.SCHEMAS[n])) for n, r in rows.items()}
+
+
+def stages(root: Path) -> dict[str, Any]:
+    """Write two stages' own records, one of them of an earlier run, and return their places."""
+    begun = {"host": 1795000000.0, "install-vllm": 1796000001.0}
+    for name, started in begun.items():
+        (root / "stages" / name).mkdir(parents=True)
+        facts = {"name": name, "seconds": 90.5, "started_unix": started}
+        (root / "stages" / name / "stage.json").write_text(json.dumps(facts), encoding="utf-8")
+    return {"stages": {name: f"stages/{name}" for name in (*begun, "report")}}
 
 
 def write(
@@ -366,7 +383,10 @@ def write(
     }  # fmt: skip
     for path, value in (
         (folder / "data" / "checks.json", checks),
-        (folder / "manifest.json", manifest(engines, blocks, language)),
+        (
+            folder / "manifest.json",
+            manifest(engines, blocks, language) | (stages(root) if parts else {}),
+        ),
         (folder / "host.json", host()),
     ):
         path.write_text(json.dumps(value), encoding="utf-8")

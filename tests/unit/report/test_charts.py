@@ -17,6 +17,7 @@ from enginebook.report import NoData, StudyData, charts, renderer, schema, theme
 from enginebook.report.charts import base
 
 CHARTS = [name for name in charts.__all__ if name != "Drawing"]
+PARTS = {"conversations", "memory_states", "online", "prefix_reuse", "starts", "structured"}
 PARTLY_LINES = ("throughput", "ttft", "tpot", "itl", "pareto")
 
 
@@ -32,10 +33,13 @@ def _renderer() -> None:
 
 
 @pytest.mark.parametrize("name", CHARTS)
-@pytest.mark.parametrize("study", ["data", "one_block", "three"])
+@pytest.mark.parametrize("study", ["data", "one_block", "three", "parts"])
 def test_each_chart_is_titled_described_and_small(
     name: str, study: str, request: pytest.FixtureRequest
 ) -> None:
+    if name in PARTS and study != "parts":
+        assert isinstance(getattr(charts, name)(request.getfixturevalue(study)), NoData)
+        return
     made = spec(name, request.getfixturevalue(study))
     title = made["usermeta"]["title"]
     assert len(title) > 10
@@ -77,7 +81,7 @@ def test_altair_uses_the_renderer(data: StudyData) -> None:
 
 
 @pytest.mark.parametrize("name", CHARTS)
-def test_an_engine_has_its_colour_in_every_chart(name: str, data: StudyData) -> None:
+def test_an_engine_has_its_colour_in_every_chart(name: str, parts: StudyData) -> None:
     found: list[dict[str, Any]] = []
 
     def walk(node: Any) -> None:
@@ -90,16 +94,16 @@ def test_an_engine_has_its_colour_in_every_chart(name: str, data: StudyData) -> 
             for value in node:
                 walk(value)
 
-    walk(spec(name, data))
+    walk(spec(name, parts))
     colours = [s["range"] for s in found if str(s["range"][0]).startswith("#")]
     for one in colours:
-        assert one == [theme.colour("llamacpp")[0], theme.colour("vllm")[0]]
+        assert one == [theme.colour(engine)[0] for engine in parts.engines]
     assert colours or name in {"memory", "time_to_serve", "claims_overview"}
 
 
-def test_every_colour_of_a_chart_has_a_dark_partner(data: StudyData) -> None:
+def test_every_colour_of_a_chart_has_a_dark_partner(parts: StudyData) -> None:
     for name in CHARTS:
-        used = set(re.findall(r"#[0-9a-f]{6}\b", json.dumps(spec(name, data))))
+        used = set(re.findall(r"#[0-9a-f]{6}\b", json.dumps(spec(name, parts))))
         assert used <= set(theme.swaps()), name
 
 
@@ -239,3 +243,37 @@ def test_labels_at_the_ends_of_lines_do_not_overlap() -> None:
 )
 def test_logarithmic_ticks_are_round(low: float, high: float, ticks: list[float]) -> None:
     assert base.log_ticks(low, high) == pytest.approx(ticks)
+
+
+def rows_drawn(made: dict[str, Any]) -> list[dict[str, Any]]:
+    return [row for rows in made["datasets"].values() for row in rows]
+
+
+def test_dots_stand_in_rows_with_their_intervals(parts: StudyData) -> None:
+    made = spec("prefix_reuse", parts)
+    drawn = {row["engine"]: row for row in rows_drawn(made)}
+    assert set(drawn) == set(parts.engines)
+    for row in drawn.values():
+        assert row["low"] < row["value"] < row["high"]
+        assert row["row"] == "Prefix 128, 50\u202f% of requests, 2 streams"
+        assert f"{row['engine']} {row['tip']}" in made["description"]
+    assert "prefix 128" in made["usermeta"]["title"]
+
+
+def test_turns_formats_and_objectives_have_their_rows(parts: StudyData) -> None:
+    turns = {row["row"] for row in rows_drawn(spec("conversations", parts))}
+    assert turns == {"Time to first token, first turn", "Time to first token, last turn"}
+    assert {row["row"] for row in rows_drawn(spec("online", parts))} == {
+        "2 requests/s: Share within the objective: chat"
+    }
+    formats = rows_drawn(spec("structured", parts))
+    assert {row["row"] for row in formats} == {"JSON schema flat, 1 stream"}
+
+
+def test_starts_and_states_are_drawn_as_they_are(parts: StudyData) -> None:
+    made = rows_drawn(spec("starts", parts))
+    assert {(row["row"], row["value"]) for row in made} == {
+        ("All warm", 2.0), ("Files not in memory", 2.0),
+    }  # fmt: skip
+    states = [row["row"] for row in rows_drawn(spec("memory_states", parts))]
+    assert list(dict.fromkeys(states)) == ["Ready", "Peak under load", "After the load"]

@@ -199,7 +199,7 @@ def test_timelines_are_thinned_and_counters_become_shares(tmp_path: Path) -> Non
 
 
 def test_simulated_engines_are_called_so_in_every_frame(parts: StudyData) -> None:
-    assert parts.engines == ["llamacpp", "vllm", "sglang (simulated)"]
+    assert parts.engines == ["llamacpp", "vllm", "vllm-equal", "sglang (simulated)"]
     for name in schema.SCHEMAS:
         frame = getattr(parts, name)
         for column in ("engine", "engine_a", "engine_b"):

@@ -15,8 +15,8 @@ from enginebook.report.tables.provenance import flat
 
 ALL = [name for name in tables.__all__ if name not in {"Column", "Value", "table"}]
 PARTS = {
-    "arms", "conversations", "energy", "online", "prefix_reuse", "probes", "simulations", "starts",
-    "structured", "swaps", "trace_replay",
+    "arm_comparison", "arms", "conversations", "effort", "energy", "online",
+    "prefix_reuse", "probes", "simulations", "starts", "structured", "swaps", "trace_replay",
 }  # fmt: skip
 
 
@@ -276,4 +276,32 @@ def test_a_price_gives_the_cost_of_a_million_tokens(parts: StudyData) -> None:
     cost = 3.6 / 3600 / point["value"][0] * 1e6
     row = next(r for r in rows_of(tables.energy(priced)) if "4 streams" in r[0])
     assert row[1] == "llamacpp"
-    assert float(row[3].replace(",", "")) == pytest.approx(cost, rel=0.01)
+    assert float(row[4].replace(",", "")) == pytest.approx(cost, rel=0.01)
+
+
+def test_an_engine_stands_beside_itself_with_equal_options(parts: StudyData) -> None:
+    rows = rows_of(tables.arm_comparison(parts))
+    assert {row[0] for row in rows} == {"vllm, vllm-equal"}
+    assert {row[2].split(" (")[0] for row in rows} == {
+        "Output throughput", "Time to first token, median", "Time per output token, median",
+    }  # fmt: skip
+    row = next(r for r in rows if "8 streams" in r[1] and r[2].startswith("Output"))
+    plain, equal = (float(cell.split()[0]) for cell in row[3:5])
+    assert float(row[5]) == pytest.approx(equal / plain, rel=0.01)
+
+
+def test_the_time_taken_is_read_from_the_stages(parts: StudyData) -> None:
+    assert rows_of(tables.effort(parts)) == [
+        ["host", "90.5", "in an earlier run"],
+        ["install-vllm", "90.5", "in this run"],
+        ["In all", "181", "–"],
+    ]
+    assert isinstance(tables.effort(replace(parts, folder=None)), NoData)
+
+
+def test_a_paced_load_has_no_cost_per_token(parts: StudyData) -> None:
+    study = {**parts.study, "hourly_price": 3.6}
+    priced = replace(parts, manifest={**parts.manifest, "study": study})
+    shown = {row[0] for row in rows_of(tables.energy(priced))}
+    assert not any("requests/s" in name for name in shown)
+    assert all(row[4] == "–" for row in rows_of(tables.energy(parts)))

@@ -1,18 +1,14 @@
 """Tables of a study. Each takes a `StudyData` and returns a table, or why there is none."""
 
+from enginebook.report.tables.arms import arm_comparison, arms
 from enginebook.report.tables.claims import claims
 from enginebook.report.tables.deployment import installs, launches, memory
+from enginebook.report.tables.economy import effort, energy
 from enginebook.report.tables.parts import (
-    arms,
     conversations,
-    energy,
     online,
     prefix_reuse,
-    probes,
-    simulations,
-    starts,
     structured,
-    swaps,
     trace_replay,
 )
 from enginebook.report.tables.provenance import (
@@ -25,12 +21,14 @@ from enginebook.report.tables.provenance import (
     repeat,
 )
 from enginebook.report.tables.results import comparisons, summary
+from enginebook.report.tables.service import probes, simulations, starts, swaps
 from enginebook.report.tables.table import Column, Value, table
 from enginebook.report.tables.trouble import failures, flagged, same_text
 
 __all__ = [
     "Column",
     "Value",
+    "arm_comparison",
     "arms",
     "calibration",
     "ceilings",
@@ -38,6 +36,7 @@ __all__ = [
     "comparisons",
     "conversations",
     "downloads",
+    "effort",
     "energy",
     "failures",
     "flagged",
