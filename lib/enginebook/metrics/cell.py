@@ -64,7 +64,7 @@ def cell_metrics(
         found |= _objectives(records, asked)
         found |= _answers(records, asked)
         found |= _turns(frame)
-        known = frame.drop_nulls(["cached_tokens", "prompt_tokens"])
+        known = _completed(frame).drop_nulls(["cached_tokens", "prompt_tokens"])
         found["cached_share"] = (cached_share(frame), len(known))
         found |= _load(frame, records, asked, samples)
     if search is not None:

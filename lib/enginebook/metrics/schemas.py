@@ -65,10 +65,8 @@ def _array() -> Schema:
 
 
 def _recursive() -> Schema:
-    part = _object(
-        part=_text(12),
-        parts={"type": "array", "items": {"$ref": "#/$defs/part"}, "maxItems": 2},
-    )
+    inside: Schema = {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/part"}]}
+    part = _object(part=_text(12), inside=inside)
     return {"$defs": {"part": part}, **_object(whole={"$ref": "#/$defs/part"})}
 
 
