@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from enginebook.load.calibration import calibrate
     from enginebook.load.lengths import Lengths
+    from enginebook.load.precision import Precision
     from enginebook.load.records import Records, read_records, write_records
     from enginebook.load.reference import reference_server
     from enginebook.load.run import LoadProgress, run_load, run_load_async
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 _PLACES = {
     "Lengths": "lengths",
     "LoadProgress": "run",
+    "Precision": "precision",
     "Records": "records",
     "Sampler": "samples",
     "Slo": "saturation",
@@ -40,6 +42,7 @@ _PLACES = {
 __all__ = [
     "Lengths",
     "LoadProgress",
+    "Precision",
     "Records",
     "Sampler",
     "Slo",
