@@ -12,6 +12,7 @@ from enginebook.report.data import StudyData
 from enginebook.report.doubts import doubts
 from enginebook.report.findings import findings, headline
 from enginebook.report.fragment import Fragment, NoData
+from enginebook.report.guide_table import decision_guide
 from enginebook.report.renderer import enable
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "answer",
     "caveats",
     "charts",
+    "decision_guide",
     "doubts",
     "enable",
     "findings",

@@ -45,9 +45,14 @@ def load_name(data: StudyData, load: Load) -> str:
 
 def short_name(data: StudyData, load: Load) -> str:
     """Return what tells a load from the others of its family, without the family's title."""
+    return capital(axes(data, load))
+
+
+def axes(data: StudyData, load: Load) -> str:
+    """Return the axes of a load and how much of it there is, for use within a sentence."""
     row = row_of(data, load)
     words = _amounts(load, data.language) if row is None else _words(data, row)
-    return capital(", ".join(words))
+    return ", ".join(words)
 
 
 def _words(data: StudyData, row: Row) -> list[str]:

@@ -39,7 +39,8 @@ class EnginebookExporter(Exporter):
 
 def to_html(page: Page, run: str = "") -> str:
     """Return the whole page as text."""
-    head, body = assets.script("theme.js"), assets.script("report.js")
+    head = assets.script("theme.js")
+    body = f"{assets.script('report.js')}\n{assets.script('guide.js')}"
     library = assets.chart_library() if page.has_charts else ""
     scripts = [s for s in (head, library, body) if s]
     return assets.environment().get_template("page.html.j2").render(

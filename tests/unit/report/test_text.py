@@ -18,10 +18,10 @@ PACKAGE = Path(report.__file__).parent
 SAYING = {"say", "count", "known", "no_data", "_facts", "texts"}
 # Groups whose keys are made from data, or that the template takes whole
 BY_DATA = (
-    "metric.", "phase.", "component.", "install.", "series.", "verdict.", "topic.", "fact.",
-    "frame.", "flag.", "kind.", "pair.", "short.", "word.", "because.", "section.", "count.",
-    "axis.", "page.", "probed.", "format.", "state.", "arm.", "yesno.", "part.", "cellname.",
-    "index.", "list.", "chart.ecdf.",
+    "arm.", "axis.", "because.", "cellname.", "chart.ecdf.", "component.", "count.", "fact.",
+    "flag.", "format.", "frame.", "guide.", "index.", "install.", "kind.", "list.", "metric.",
+    "page.", "pair.", "part.", "phase.", "probed.", "section.", "series.", "short.", "state.",
+    "topic.", "verdict.", "word.", "yesno.",
 )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import polars as pl
 
 from enginebook.report import families
-from enginebook.report.cellname import load_place, short_name
+from enginebook.report.cellname import axes, short_name
 from enginebook.report.charts import base
 from enginebook.report.charts.dots import Dot, Words, draw
 from enginebook.report.data import StudyData
@@ -95,7 +95,9 @@ def _title(data: StudyData, family: families.Family, load: Load, metric: str) ->
     found = outcome(data, load, metric)
     if found is None or found.kind == "alone" or load.rows(data.comparisons, metric).is_empty():
         return say(family.title, data.language)
-    return sentence(found, data.language, where=load_place(data, load))
+    return sentence(
+        found, data.language, where=say("place.named", data.language, name=axes(data, load))
+    )
 
 
 def starts(data: StudyData) -> base.Drawing:
