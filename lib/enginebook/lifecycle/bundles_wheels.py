@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import zipfile
@@ -20,6 +21,7 @@ from enginebook.lifecycle.bundles_pins import Target, pinned_version, subset_loc
 from enginebook.lifecycle.logged import Log
 
 _OLDEST_MINOR = 5  # manylinux_2_5 is manylinux1
+_NO_WHEEL = re.compile(r"No matching distribution found for ([A-Za-z0-9._-]+)==")
 _LEGACY = {5: "manylinux1", 12: "manylinux2010", 17: "manylinux2014"}
 _INSTALLED = ("purelib", "platlib")  # of a wheel's .data folder; scripts and headers stay out
 _REGULAR = {0, 0o100000}  # Unix file types that a member may have; 0 where the maker set none
@@ -37,6 +39,9 @@ class Wheels:
     def fetch(self, entries: Mapping[str, Entry]) -> None:
         """Fetch the wheels of these entries that are not there yet.
 
+        A package that is published as source alone is built here, if that gives a wheel for any
+        platform.
+
         Raises
         ------
         InstallError
@@ -46,15 +51,37 @@ class Wheels:
         if not missing:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
-        lock = self.folder.parent / "wanted.lock"
-        store.write_text(lock, subset_lock(missing.values()))
         self.log.say(f"fetching {len(missing)} wheels for Python {self.target.python}")
-        if self.log.run("wheels", self._command(lock)):
-            raise self.log.failure(
-                "the wheels could not be fetched",
-                "check the network; a package without a wheel for the target must be left out",
-            )
+        while self.log.run("wheels", self._command(self._lock(missing))):
+            name = self._without_wheel()
+            if name not in missing:
+                raise self.log.failure("the wheels could not be fetched", "check the network")
+            self._build(name, missing.pop(name))
         self._scan()
+
+    def _lock(self, entries: Mapping[str, Entry]) -> Path:
+        lock = self.folder.parent / "wanted.lock"
+        store.write_text(lock, subset_lock(entries.values()))
+        return lock
+
+    def _without_wheel(self) -> str:
+        """Return which package pip found no wheel of, from the end of its output; "" if none."""
+        found = _NO_WHEEL.findall(self.log.tail())
+        return canonicalize_name(found[-1]) if found else ""
+
+    def _build(self, name: str, entry: Entry) -> None:
+        self.log.say(f"{name} has no wheel: building one from its source")
+        lock = self._lock({name: entry})
+        argv = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--no-deps"]
+        argv += ["--require-hashes", "--wheel-dir", str(self.folder), "--requirement", str(lock)]
+        failed = self.log.run(f"wheel of {name}", argv)
+        made = list(self.folder.glob(f"{name.replace('-', '_')}-*.whl"))
+        if failed or not all(path.name.endswith("-none-any.whl") for path in made):
+            raise self.log.failure(
+                f"{entry.requirement} has no wheel for Python {self.target.python}, and none that "
+                "runs everywhere can be built",
+                "leave it out under params/bundles, if it is not needed",
+            )
 
     def _command(self, lock: Path) -> list[str]:
         python = self.target.python
