@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -43,6 +43,7 @@ class _Launch:
     directory: Path
     timeout_s: float
     keep_warm_s: float
+    env: Mapping[str, str]
     say: Event
 
     def command(self, port: int, directory: Path) -> Command:
@@ -74,7 +75,7 @@ class _Launch:
 
     def additions(self, command: Command) -> dict[str, str]:
         """Return the variables set on top of the inherited environment."""
-        return environ.additions(self.recipe.env, command.env, offline=not self.hub)
+        return environ.additions(self.recipe.env, command.env, self.env, offline=not self.hub)
 
     def config(self) -> str:
         """Return a digest of all that decides how the server behaves; port and folder do not."""
@@ -93,6 +94,7 @@ def serve(
     timeout_s: float = 600.0,
     on_event: Event | None = None,
     keep_warm_s: float = 0.0,
+    env: Mapping[str, str] | None = None,
 ) -> Iterator[Server]:
     """Start an engine, yield it when it answers, and end it with the block.
 
@@ -112,6 +114,8 @@ def serve(
         0 ends the engine with the block, and with this process however it ends. Otherwise the
         engine stays for so many seconds after its last owner, ``server.stop()`` ends it, and a
         later call with the same configuration takes it over (as after a kernel's restart).
+    env
+        Environment variables of the engine's process, over those of recipe and adapter.
 
     Raises
     ------
@@ -124,7 +128,13 @@ def serve(
     if port:
         ports.require_free(port)
     launch = _settle(
-        engine, model, directory=directory, timeout_s=timeout_s, keep_warm_s=keep_warm_s, say=say
+        engine,
+        model,
+        directory=directory,
+        timeout_s=timeout_s,
+        keep_warm_s=keep_warm_s,
+        env=env or {},
+        say=say,
     )
     if launch.installation.base_url is not None:
         yield _foreign(launch, launch.installation.base_url)
@@ -144,6 +154,7 @@ def _settle(
     directory: Path,
     timeout_s: float,
     keep_warm_s: float,
+    env: Mapping[str, str],
     say: Event,
 ) -> _Launch:
     recipe = recipe_for(engine)
@@ -158,6 +169,7 @@ def _settle(
         directory=directory.resolve(),
         timeout_s=timeout_s,
         keep_warm_s=keep_warm_s,
+        env=env,
         say=say,
     )
 
