@@ -48,8 +48,9 @@ def chromium() -> Iterator[Browser]:
         browser.close()
 
 
-def rendered(root: Path, language: str) -> Path:
-    folder = sample_study.write(root, language=language)
+def rendered(root: Path, language: str, *, parts: bool = False) -> Path:
+    engines = sample_study.FULL if parts else sample_study.ENGINES
+    folder = sample_study.write(root, engines=engines, language=language, parts=parts)
     nbformat.write(sample_notebook.executed(folder), root / "notebook.ipynb")
     data = StudyData.read(folder)
     html = root / "reports" / "sample.html"
@@ -67,6 +68,14 @@ def report_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def chinese_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return rendered(tmp_path_factory.mktemp("bericht"), "zh")
+
+
+@pytest.fixture(scope="session")
+def parts_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return an outputs folder with a study of every kind of scenario, and its report."""
+    root = tmp_path_factory.mktemp("parts")
+    rendered(root, "en", parts=True)
+    return root
 
 
 @dataclass

@@ -17,15 +17,16 @@ SECTIONS: tuple[tuple[str | None, tuple[str, ...]], ...] = (
     (None, ("report.answer(data)", "report.charts.throughput(data)")),
     ("doubts", ("report.caveats(data)",)),
     ("summary", ("report.tables.summary(data)",)),
-    ("tpot", ("report.charts.tpot(data)", "report.charts.pareto(data)")),
+    ("guide", ("report.decision_guide(data)",)),
+    ("tpot", ("report.charts.tpot(data)", "report.charts.pareto(data)", "report.charts.timeline(data)")),
     ("ttft", ("report.charts.ttft(data)", "report.charts.itl(data)", "report.charts.ecdf(data)")),
-    ("deployment", ("report.tables.installs(data)", "report.charts.time_to_serve(data)", "report.tables.launches(data)", "report.charts.memory(data)", "report.tables.memory(data)")),
-    ("timeline", ("report.charts.timeline(data)",)),
+    ("deployment", ("report.tables.installs(data)", "report.charts.time_to_serve(data)", "report.tables.launches(data)", "report.charts.starts(data)", "report.tables.starts(data)", "report.tables.swaps(data)", "report.charts.memory(data)", "report.charts.memory_states(data)", "report.tables.memory(data)")),
+    ("parts", ("report.charts.prefix_reuse(data)", "report.tables.prefix_reuse(data)", "report.charts.conversations(data)", "report.tables.conversations(data)", "report.charts.structured(data)", "report.tables.structured(data)", "report.charts.online(data)", "report.tables.online(data)", "report.tables.trace_replay(data)")),
     ("comparisons", ("report.tables.comparisons(data)",)),
     ("claims", ("report.charts.claims_overview(data)", "report.tables.claims(data)")),
-    ("host", ("report.tables.host(data)", "report.tables.ceilings(data)", "report.tables.calibration(data)")),
+    ("host", ("report.tables.host(data)", "report.tables.ceilings(data)", "report.tables.calibration(data)", "report.tables.arms(data)", "report.tables.arm_comparison(data)", "report.tables.probes(data)", "report.tables.simulations(data)")),
     ("trouble", ("report.tables.failures(data)", "report.tables.flagged(data)", "report.tables.same_text(data)")),
-    ("repeat", ("report.tables.repeat(data)", "report.tables.parameters(data)", "report.tables.manifest(data)", "report.tables.downloads(data)")),
+    ("repeat", ("report.tables.repeat(data)", "report.tables.effort(data)", "report.tables.energy(data)", "report.tables.parameters(data)", "report.tables.manifest(data)", "report.tables.downloads(data)")),
 )  # fmt: skip
 
 

@@ -84,7 +84,8 @@ def _chart(frame: pl.DataFrame, words: Words, data: StudyData) -> base.Figure:
         ],
     )
     height = len(order) * (ROW + DOT_GAP * max(1, len(engines)))
-    return alt.layer(spans, points).properties(width=base.WIDTH, height=height)
+    layers = [spans, points] if frame["low"].is_not_null().any() else [points]
+    return alt.layer(*layers).properties(width=base.WIDTH, height=height)
 
 
 def _row_axis() -> alt.Axis:
