@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from tokenizers import Tokenizer as HfTokenizer
-
 from enginebook.errors import InputError
 from enginebook.load.target import Target
 
@@ -44,9 +42,12 @@ class LocalTokens:
     source = "tokenizer"
 
     def __init__(self, folder: Path) -> None:
+        # only here: a client that asks the server, or sends made-up ids, needs no tokenizer library
+        from tokenizers import Tokenizer  # noqa: PLC0415
+
         path = folder / "tokenizer.json" if folder.is_dir() else folder
         try:
-            self._hf = HfTokenizer.from_file(str(path))
+            self._hf = Tokenizer.from_file(str(path))
         except Exception as error:  # the binding raises bare Exception
             raise InputError(
                 f"no usable tokenizer at {path}: {error}",
