@@ -7,7 +7,7 @@ comparison did not call better.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -129,6 +129,7 @@ def _pair(row: dict[str, Any], metric: str, *, swapped: bool) -> Pair:
 def outcome(data: StudyData, load: Load, metric: str) -> Outcome | None:
     """Return who leads at a load and whether that is sure; None where nothing was measured."""
     rows = load.rows(data.points, metric).drop_nulls("value")
+    rows = rows.filter(pl.col("engine").is_in(comparable(data, rows["engine"].to_list())))
     ordered = rows.sort("value", descending=higher_is_better(metric), maintain_order=True)
     if ordered.is_empty():
         return None
@@ -143,6 +144,28 @@ def outcome(data: StudyData, load: Load, metric: str) -> Outcome | None:
     open_pairs = [p for p in pairs if p.verdict != "better"]
     pair = open_pairs[0] if open_pairs else pairs[0]
     return Outcome(load, metric, _kind(pair), leader, value, pair)
+
+
+def comparable(data: StudyData, engines: Sequence[str]) -> list[str]:
+    """Return those of some engines that an answer may weigh against each other.
+
+    Engines of different arms differ on purpose, and simulated ones measure nothing: neither gets a
+    verdict against the others. Real engines go before simulated ones, and of the arms the defaults,
+    unless only another arm holds two engines to compare.
+    """
+    kinds = {
+        row["engine"]: (bool(row["simulated"]), str(row["arm"]))
+        for row in data.arms.iter_rows(named=True)
+    }
+    groups: dict[tuple[bool, str], list[str]] = {}
+    for engine in engines:
+        groups.setdefault(kinds.get(engine, (False, "defaults")), []).append(engine)
+
+    def later(kind: tuple[bool, str]) -> tuple[bool, bool, bool, int]:
+        simulated, arm = kind
+        return (simulated, len(groups[kind]) < 2, arm != "defaults", -len(groups[kind]))  # noqa: PLR2004
+
+    return groups[min(groups, key=later)] if groups else []
 
 
 def _not_compared(first: str, second: str) -> Pair:

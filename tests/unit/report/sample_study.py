@@ -340,6 +340,15 @@ def service(engines: tuple[str, ...]) -> dict[str, pl.DataFrame]:
     return {n: pl.DataFrame(r, schema=dict(schema.SCHEMAS[n])) for n, r in rows.items()}
 
 
+def compared(raw: pl.DataFrame, *, parts: bool) -> pl.DataFrame:
+    """Return comparisons as a run makes them: within an arm, and none of a simulated engine."""
+    if not parts:
+        return comparisons(raw, margin=0.05)
+    equal = pl.col("engine").str.ends_with("-equal")
+    arms = [raw.filter(~equal), raw.filter(equal)]
+    return pl.concat([comparisons(a, margin=0.05, simulated_engines=["sglang"]) for a in arms])
+
+
 def stages(root: Path) -> dict[str, Any]:
     """Write two stages' own records, one of them of an earlier run, and return their places."""
     begun = {"host": 1795000000.0, "install-vllm": 1796000001.0}
@@ -367,7 +376,7 @@ def write(
     if parts:
         raw = pl.concat([raw, part_cells(engines, blocks)])
     frames = {
-        "cells": raw, "points": points(raw), "comparisons": comparisons(raw, margin=0.05),
+        "cells": raw, "points": points(raw), "comparisons": compared(raw, parts=parts),
         "launches": launches(engines, blocks), "memory": memory(engines),
         "installs": installs(engines), "claims": claims(), "limits": limits(),
         "quantiles": quantiles(engines), "samples": samples(engines),

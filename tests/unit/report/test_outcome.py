@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from enginebook.report import StudyData, schema
-from enginebook.report.outcome import Load, compare, loads, outcome, outcomes, sweep
+from enginebook.report.outcome import Load, comparable, compare, loads, outcome, outcomes, sweep
 from enginebook.report.wording import reason, sentence
 
 LOAD = Load("s", 4, 64, 32)
@@ -201,3 +201,23 @@ def test_a_clear_interval_that_does_not_decide_is_explained() -> None:
         found, "en"
     )
     assert "作为 21 项比较之一则不显著" in reason(text, "zh")
+
+
+def test_arms_and_simulations_stay_apart(parts: StudyData) -> None:
+    engines = parts.engines
+    assert comparable(parts, engines) == ["llamacpp", "vllm"]
+    assert comparable(parts, ["sglang (simulated)", "vllm-equal"]) == ["vllm-equal"]
+    assert comparable(parts, ["sglang (simulated)"]) == ["sglang (simulated)"]
+    assert comparable(parts, []) == []
+    equal = parts.arms.with_columns(
+        arm=pl.when(pl.col("engine") == "llamacpp").then(pl.lit("equalised")).otherwise("arm")
+    )
+    assert comparable(replace(parts, arms=equal), engines) == ["llamacpp", "vllm-equal"]
+
+
+def test_other_arms_do_not_take_the_verdict_away(parts: StudyData) -> None:
+    found = outcome(parts, Load("throughput", 8, 64, 32), RATE)
+    assert found is not None
+    assert (found.kind, found.winner) == ("wins", "llamacpp")
+    assert found.pair is not None
+    assert found.pair.second == "vllm"

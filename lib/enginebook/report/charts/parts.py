@@ -31,7 +31,7 @@ def prefix_reuse(data: StudyData) -> base.Drawing:
 def conversations(data: StudyData) -> base.Drawing:
     """Return the time to the first token of the first and of the last turn."""
     turns = ("ttft_turn_first_p50_ms", "ttft_turn_last_p50_ms")
-    return _by_metric(data, families.SESSIONS, turns)
+    return _by_metric(data, families.SESSIONS, turns, "ttft_ms")
 
 
 def structured(data: StudyData) -> base.Drawing:
@@ -42,15 +42,17 @@ def structured(data: StudyData) -> base.Drawing:
 def online(data: StudyData) -> base.Drawing:
     """Return the share of requests that met each objective, by rate."""
     metrics = families.metrics(data, ("slo_share.",))
-    return _by_metric(data, families.ONLINE, metrics)
+    return _by_metric(data, families.ONLINE, metrics, "slo_share")
 
 
 def _by_load(data: StudyData, family: families.Family, metric: str) -> base.Drawing:
     at = {short_name(data, load): (load, metric) for load in families.loads(data, family)}
-    return _drawn(data, family, at)
+    return _drawn(data, family, at, metric)
 
 
-def _by_metric(data: StudyData, family: families.Family, metrics: tuple[str, ...]) -> base.Drawing:
+def _by_metric(
+    data: StudyData, family: families.Family, metrics: tuple[str, ...], axis: str
+) -> base.Drawing:
     loads = families.loads(data, family)
     at: Rows = {}
     for load in loads:
@@ -58,7 +60,7 @@ def _by_metric(data: StudyData, family: families.Family, metrics: tuple[str, ...
             name = capital(families.name(metric, data.language))
             row = f"{short_name(data, load)}: {name}" if len(loads) > 1 else name
             at[row] = (load, metric)
-    return _drawn(data, family, at)
+    return _drawn(data, family, at, axis)
 
 
 def _dots(data: StudyData, load: Load, metric: str, row: str) -> Iterator[Dot]:
@@ -67,7 +69,7 @@ def _dots(data: StudyData, load: Load, metric: str, row: str) -> Iterator[Dot]:
         yield Dot(r["engine"], row, r["value"], r["low"], r["high"], shown)
 
 
-def _drawn(data: StudyData, family: families.Family, at: Rows) -> base.Drawing:
+def _drawn(data: StudyData, family: families.Family, at: Rows, axis: str) -> base.Drawing:
     """Return the dots of these rows; the title tells the finding of the last one that has any."""
     language = data.language
     dots = [dot for row, (load, metric) in at.items() for dot in _dots(data, load, metric, row)]
@@ -84,7 +86,7 @@ def _drawn(data: StudyData, family: families.Family, at: Rows) -> base.Drawing:
     words = Words(
         title=_title(data, family, load, metric),
         subtitle=subtitle,
-        axis=families.axis(metric, language),
+        axis=capital(families.axis(axis, language)),
         percent=families.is_share(metric),
     )
     return draw(dots, words, data)
