@@ -19,7 +19,8 @@ def elf(sections: Mapping[str, bytes]) -> bytes:
         body += bytes(pad)
         offset = at + len(body)
         index = names.index(b"\0" + name.encode() + b"\0") + 1
-        rows.append(struct.pack("<IIQQQQIIQQ", index, 1, 0, 0, offset, len(data), 0, 0, 8, 0))
+        kind = 3 if name == ".shstrtab" else 1  # a table of strings, or bytes of a program
+        rows.append(struct.pack("<IIQQQQIIQQ", index, kind, 0, 0, offset, len(data), 0, 0, 8, 0))
         body += data
     table = 64 + len(body)
     head = b"\x7fELF" + bytes([2, 1, 1]) + bytes(9)

@@ -11,7 +11,7 @@ import subprocess
 import pytest
 from fatbin_support import CUBIN, PTX, cubin, entry, fatbin, library, write
 
-from enginebook.errors import InputError, InstallError
+from enginebook.errors import InputError
 from enginebook.lifecycle import trimming
 
 
@@ -98,12 +98,11 @@ def test_debug_symbols_are_removed_and_the_library_still_loads(tmp_path):
     assert trimming.strip_symbols(tmp_path / "site") == []
 
 
-def test_a_library_that_strip_cannot_read_stops_the_bundle(tmp_path, monkeypatch):
-    if shutil.which("strip") is None:
-        pytest.skip("needs strip")
-    write(tmp_path / "bad.so", b"\x7fELF" + b"\xff" * 60)
-    with pytest.raises(InstallError, match=r"strip fails on bad\.so"):
-        trimming.strip_symbols(tmp_path)
+def test_a_library_that_strip_refuses_stays_as_it_is(tmp_path):
+    odd = b"\x7fELF" + b"\xff" * 60
+    path = write(tmp_path / "odd.so", odd)
+    assert trimming.strip_symbols(tmp_path) == []
+    assert path.read_bytes() == odd
 
 
 def test_without_strip_nothing_is_stripped(tmp_path, monkeypatch):
