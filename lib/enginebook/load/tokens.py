@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+
 from enginebook.errors import InputError
 from enginebook.load.target import Target
 

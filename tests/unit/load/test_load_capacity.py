@@ -84,7 +84,7 @@ def test_it_finds_where_the_objective_breaks_and_leaves_the_records(tmp_path):
             on_probe=seen.append,
         )
     assert found["slo"] == "quick"
-    assert 20 <= found["capacity_per_s"]
+    assert found["capacity_per_s"] >= 20
     kept = [p["rate"] for p in found["probes"] if p["ok"]]
     broken = [p["rate"] for p in found["probes"] if not p["ok"]]
     assert found["capacity_per_s"] == max(kept)
