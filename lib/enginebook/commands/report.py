@@ -21,6 +21,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--language", choices=["en", "zh"], help="language (default: the study's own)"
     )
+    parser.add_argument(
+        "--derive",
+        action="store_true",
+        help="compare and judge again first, over what is there (a run copied from another host)",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write what was rendered as JSON")
 
 
@@ -34,6 +39,11 @@ def run(args: argparse.Namespace) -> int:
 
     outputs = (args.output or default_outputs_dir()).resolve()
     folders = [find_run(name, outputs) for name in args.runs]
+    if args.derive:
+        from enginebook.pipeline.derive import derive
+
+        for folder in folders:
+            derive(folder)
     reports: list[dict[str, Any]] = []
     for folder in folders:
         html = render_run(folder, args.language)

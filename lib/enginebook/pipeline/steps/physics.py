@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from typing import Any
 
 import polars as pl
 
 from enginebook.engines.recipes import recipe_for
 from enginebook.errors import InputError
+from enginebook.lifecycle.models import load_registry
 from enginebook.physics import Hardware, ModelShape, Precision, audit_cells, precision_named
 from enginebook.pipeline.book import Book
 from enginebook.pipeline.steps.frames import loads_frame
 from enginebook.store import read_json
-from enginebook.study import EngineSpec
+from enginebook.study import EngineSpec, ModelSpec
 
 MOST_OTHERS_CPU_SHARE = 0.08
 LIMIT_KEYS = ("scenario", "concurrency", "input_tokens", "output_tokens", "metric")
@@ -85,24 +88,47 @@ def _nothing(reason: str) -> Audited:
     return Audited(pl.DataFrame(), pl.DataFrame(), reason)
 
 
-def _shape(book: Book, engine: EngineSpec) -> ModelShape:
+def _config(book: Book, engine: EngineSpec) -> dict[str, Any]:
     stage = book.plan.stage(f"install-{engine.name}")
     value = book.result(stage, "install.json")
     if value is not None:
         config = book.outputs / value["model"]["tokenizer_dir"] / "config.json"
         if config.is_file():
-            return ModelShape.from_hf(read_json(config))
+            return dict(read_json(config))
     raise InputError(f"{engine.name} is not installed: run 10_install")
 
 
+def _shape(book: Book, engine: EngineSpec) -> ModelShape:
+    return ModelShape.from_hf(_config(book, engine))
+
+
 def _precision(book: Book, engine: EngineSpec) -> Precision:
-    """Return the precision an engine serves in: its dtype option, else that of its model file."""
-    recipe = recipe_for(engine)
-    path = book.study.model_of(engine).path
-    if path is not None and path.endswith(".gguf") and recipe.model_format == "gguf":
-        raise InputError(f"the precision of {path} is not known, so no limit can be stated")
-    dtype = str(recipe.options.get("dtype") or "float32")
+    """Return the precision an engine serves in: by its options, its GGUF file, or the model.
+
+    A GGUF that we converted is in float32; one that came quantised is named in the registry.
+    """
+    recipe, model = recipe_for(engine), book.study.model_of(engine)
+    if recipe.model_format == "gguf":
+        return _gguf_precision(model)
+    quantisation = recipe.options.get("quantization")
+    if quantisation:
+        return precision_named(str(quantisation))
+    dtype = str(recipe.options.get("dtype") or "auto")
+    if dtype == "auto":
+        return Precision.from_hf(_config(book, engine))
     return precision_named(PRECISION_OF_DTYPE.get(dtype, dtype))
+
+
+def _gguf_precision(model: ModelSpec) -> Precision:
+    if model.path is not None:
+        raise InputError(f"the precision of {model.path} is not known, so no limit can be stated")
+    entry = load_registry().models.get(model.name or "")
+    if entry is None or entry.weights != "as-packaged":
+        return precision_named("fp32")
+    kind = re.search(r"\.(q\d[\w]*)\.gguf$", entry.member.lower())
+    if kind is None:
+        raise InputError(f"the precision of {entry.member} is not known, so no limit is stated")
+    return precision_named(f"gguf-{kind[1]}")
 
 
 def _devices(engine: EngineSpec) -> int:
