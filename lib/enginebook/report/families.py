@@ -59,6 +59,12 @@ def name(metric: str, language: Language) -> str:
     return f"{words}: {objective}" if objective else words
 
 
+def row_name(metric: str, language: Language) -> str:
+    """Return what tells a metric from its neighbours in one chart: its objective, if it has one."""
+    objective = metric.partition(".")[2]
+    return say("part.objective", language, name=objective) if objective else name(metric, language)
+
+
 def units(metric: str, language: Language) -> str:
     """Return a metric's unit, or an empty text."""
     return unit(stem(metric), language)

@@ -7,6 +7,7 @@ comparison did not call better.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -206,5 +207,7 @@ def sweep(data: StudyData, metric: str, axis: str) -> list[Load]:
     groups: dict[tuple[Any, ...], list[Load]] = {}
     for load in found:
         groups.setdefault(others(load), []).append(load)
-    best = max(groups.values(), key=len)
+    wide = Counter(load.scenario for load in found)
+    # of equally wide groups, that of the scenario which sweeps most: not a baseline of another kind
+    best = max(groups.values(), key=lambda group: (len(group), wide[group[0].scenario]))
     return sorted(best, key=lambda load: int(getattr(load, axis)))

@@ -277,3 +277,22 @@ def test_starts_and_states_are_drawn_as_they_are(parts: StudyData) -> None:
     }  # fmt: skip
     states = [row["row"] for row in rows_drawn(spec("memory_states", parts))]
     assert list(dict.fromkeys(states)) == ["Ready", "Peak under load", "After the load"]
+
+
+def test_a_single_length_is_no_axis_and_is_said_so(data: StudyData) -> None:
+    one = replace(data, points=data.points.filter(pl.col("input_tokens") == 64))
+    made = charts.ttft(one)
+    assert isinstance(made, NoData)
+    assert "differ in this axis" in made.reason
+
+
+def test_the_title_of_starts_gives_each_engines_range(parts: StudyData) -> None:
+    cold = pl.col("arm") == "cold_page_cache"
+    slower = parts.starts.with_columns(
+        seconds=pl.when(cold).then(pl.col("seconds") * 2.5).otherwise("seconds")
+    )
+    title = spec("starts", replace(parts, starts=slower))["usermeta"]["title"]
+    assert title.startswith(
+        "From start to first token, by the state of caches: llamacpp 2.00 to 5.00 s"
+    )
+    assert "llamacpp 2.00 s" in spec("starts", parts)["usermeta"]["title"]

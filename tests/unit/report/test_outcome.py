@@ -221,3 +221,11 @@ def test_other_arms_do_not_take_the_verdict_away(parts: StudyData) -> None:
     assert (found.kind, found.winner) == ("wins", "llamacpp")
     assert found.pair is not None
     assert found.pair.second == "vllm"
+
+
+def test_a_baseline_of_another_kind_is_no_sweep(parts: StudyData) -> None:
+    """A lone plain load, such as free text beside JSON, does not stand for the study."""
+    lengths = pl.col("scenario") == "input_length"
+    single = replace(parts, points=parts.points.filter(~lengths))
+    found = sweep(single, "e2e_p50_ms", "input_tokens")
+    assert [load.scenario for load in found] == ["throughput"]

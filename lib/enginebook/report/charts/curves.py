@@ -49,7 +49,8 @@ def draw(data: StudyData, curve: Curve) -> base.Drawing:
     points = _points(data, curve)
     if points.is_empty():
         what = metric_name(curve.metric, language)
-        return NoData(what, say("nodata.metric", language))
+        measured = (data.points["metric"] == curve.metric).any()
+        return NoData(what, say("nodata.axis" if measured else "nodata.metric", language))
     panels = points["panel"].unique(maintain_order=True).to_list()
     limits = _limits(data, curve, points)
     frame = pl.concat([points, limits], how="diagonal")

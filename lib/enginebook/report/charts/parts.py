@@ -14,7 +14,7 @@ from enginebook.report.data import StudyData
 from enginebook.report.fragment import NoData
 from enginebook.report.numbers import data_size, seconds
 from enginebook.report.outcome import Load, outcome
-from enginebook.report.text import count, known, listing, say
+from enginebook.report.text import Language, count, known, listing, say
 from enginebook.report.wording import capital, sentence
 
 READY_TO_DRAINED = ("ready", "loaded_peak", "drained")
@@ -57,8 +57,8 @@ def _by_metric(
     at: Rows = {}
     for load in loads:
         for metric in metrics:
-            name = capital(families.name(metric, data.language))
-            row = f"{short_name(data, load)}: {name}" if len(loads) > 1 else name
+            name = families.row_name(metric, data.language)
+            row = f"{short_name(data, load)}, {name}" if len(loads) > 1 else capital(name)
             at[row] = (load, metric)
     return _drawn(data, family, at, axis)
 
@@ -124,15 +124,19 @@ def starts(data: StudyData) -> base.Drawing:
         name = capital(known(f"arm.{r['arm']}", language, r["arm"]))
         dots.append(Dot(r["engine"], name, r["middle"], low, high, shown))
     for (engine,), mine in found.group_by(["engine"], maintain_order=True):
-        ends = (mine["middle"].to_numpy().min(), mine["middle"].to_numpy().max())
-        low, high = (seconds(float(v)) for v in ends)
-        spans.append(say("chart.starts.span", language, engine=engine, low=low, high=high))
+        ends = sorted(float(v) for v in mine["middle"].to_list())
+        spans.append(_span(str(engine), seconds(ends[0]), seconds(ends[-1]), language))
     words = Words(
         title=say("chart.starts.title", language, parts=listing(spans, language)),
         subtitle=say("chart.starts.subtitle", language),
         axis=say("axis.launch", language),
     )
     return draw(dots, words, data)
+
+
+def _span(engine: str, low: str, high: str, language: Language) -> str:
+    key = "chart.starts.same" if low == high else "chart.starts.span"
+    return say(key, language, engine=engine, low=low, high=high)
 
 
 def memory_states(data: StudyData) -> base.Drawing:

@@ -37,7 +37,7 @@ def arms(data: StudyData) -> Fragment | NoData:
     ]
     columns = [
         Column(say("table.engine", language)),
-        Column(say("part.options", language)),
+        Column(say("table.option_set", language)),
         Column(say("table.version", language)),
         Column(say("table.model", language)),
         Column(say("table.options", language)),
