@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from enginebook.engines.base import ModelFiles
@@ -10,13 +12,16 @@ from enginebook.engines.base import ModelFiles
 PATCH = Path(__file__).parent / "launchers" / "dummy_fp8"
 
 
-def variables(model: ModelFiles) -> dict[str, str]:
-    """Return variables of an engine that invents the weights of a quantised model.
+def corrected(environment: Mapping[str, str], model: ModelFiles) -> dict[str, str]:
+    """Return an engine's variables, with the correction where it invents a quantised model.
 
-    Empty for models with weights, and for shapes in 16 bits: an engine that quantises these itself
+    Models with weights need none, nor do shapes in 16 bits: an engine that quantises these itself
     (option ``quantization``) chooses scales by the values, which then fill the format's range.
     """
-    return {"PYTHONPATH": str(PATCH)} if model.dummy and _quantised(model.path) else {}
+    if not (model.dummy and _quantised(model.path)):
+        return dict(environment)
+    path = filter(None, (str(PATCH), environment.get("PYTHONPATH")))
+    return {**environment, "PYTHONPATH": os.pathsep.join(path)}
 
 
 def _quantised(folder: Path) -> bool:

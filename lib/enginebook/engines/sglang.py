@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from enginebook.engines import dummy_weights
 from enginebook.engines.base import Command, LaunchPlan, MemoryPart
 from enginebook.engines.common import FEATURES, EngineAdapter, features, flags
 from enginebook.engines.cpus import compute_cpus
@@ -86,7 +87,8 @@ class Sglang(EngineAdapter[SglangOptions]):
             argv += ["--load-format", "dummy"]
         if plan.model.revision is not None:
             argv += ["--revision", plan.model.revision]
-        return Command((*argv, *o.extra_args), _environment(o))
+        environment = dummy_weights.corrected(_environment(o), plan.model)
+        return Command((*argv, *o.extra_args), environment)
 
     def memory(self, log: Sequence[str]) -> list[MemoryPart]:
         """Read bytes of weights, KV cache and graphs; activations are not reported by SGLang."""

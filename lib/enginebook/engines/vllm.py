@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pydantic import model_validator
 
+from enginebook.engines import dummy_weights
 from enginebook.engines.base import Command, LaunchPlan
 from enginebook.engines.common import FEATURES, EngineAdapter, features, flags
 from enginebook.engines.cpus import compute_cpus, computes_bfloat16
@@ -105,7 +106,8 @@ class Vllm(EngineAdapter[VllmOptions]):
             argv += ["--load-format", "dummy"]
         if plan.model.revision is not None:
             argv += ["--revision", plan.model.revision]
-        return Command((*argv, *o.extra_args), _environment(o))
+        environment = dummy_weights.corrected(_environment(o), plan.model)
+        return Command((*argv, *o.extra_args), environment)
 
     def version_code(self) -> str:
         """Return source that prints the version of whichever distribution holds vLLM."""

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from enginebook.engines.base import ModelFiles
-from enginebook.engines.dummy_weights import PATCH, variables
+from enginebook.engines.base import LaunchPlan, ModelFiles
+from enginebook.engines.dummy_weights import PATCH, corrected
 from enginebook.engines.recipes import load_recipe
+from enginebook.engines.sglang import Sglang
+from enginebook.engines.vllm import Vllm
 from enginebook.lifecycle.environments import installed
 
 # The parts of torch that the correction asks for, over plain lists.
@@ -106,12 +108,32 @@ def model(folder, *, dummy, **config):
     return ModelFiles("m", folder, "hf", folder, dummy=dummy)
 
 
+QUANTISED = {"quantization_config": {"quant_method": "fp8"}}
+
+
 def test_only_invented_quantised_models_need_it(tmp_path):
-    quantised = {"quantization_config": {"quant_method": "fp8"}}
-    assert variables(model(tmp_path, dummy=True, **quantised)) == {"PYTHONPATH": str(PATCH)}
-    assert variables(model(tmp_path, dummy=False, **quantised)) == {}
-    assert variables(model(tmp_path, dummy=True, hidden_size=8)) == {}
-    assert variables(ModelFiles("m", Path("/nowhere"), "hf", tmp_path, dummy=True)) == {}
+    own = {"A": "1"}
+    needed = corrected(own, model(tmp_path, dummy=True, **QUANTISED))
+    assert needed == {"A": "1", "PYTHONPATH": str(PATCH)}
+    assert corrected(own, model(tmp_path, dummy=False, **QUANTISED)) == own
+    assert corrected(own, model(tmp_path, dummy=True, hidden_size=8)) == own
+    assert corrected(own, ModelFiles("m", Path("/nowhere"), "hf", tmp_path, dummy=True)) == own
+
+
+def test_a_path_that_the_engine_needs_stays(tmp_path):
+    found = corrected({"PYTHONPATH": "/stubs"}, model(tmp_path, dummy=True, **QUANTISED))
+    assert found == {"PYTHONPATH": f"{PATCH}{os.pathsep}/stubs"}
+
+
+@pytest.mark.parametrize("engine", [Vllm(), Sglang()])
+def test_both_engines_ask_for_it(tmp_path, engine):
+    def paths(files):
+        options = {"device": "cuda", "max_model_len": 64}
+        plan = LaunchPlan(Path("python"), files, "127.0.0.1", 1, options, tmp_path)
+        return engine.command(plan).env.get("PYTHONPATH", "")
+
+    assert paths(model(tmp_path, dummy=True, **QUANTISED)) == str(PATCH)
+    assert str(PATCH) not in paths(model(tmp_path, dummy=True, hidden_size=8))
 
 
 REAL = """
