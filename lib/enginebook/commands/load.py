@@ -25,12 +25,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     model = arrival.add_mutually_exclusive_group(required=True)
     model.add_argument("--concurrency", type=int, metavar="N", help="closed loop: N streams")
     model.add_argument("--rate", type=float, metavar="R", help="open loop: requests per second")
-    model.add_argument("--trace", type=Path, metavar="FILE", help="replay arrivals and lengths")
+    model.add_argument(
+        "--trace", metavar="FILE", help="replay arrivals and lengths: a file, or builtin:NAME"
+    )
     arrival.add_argument("--arrival", default="poisson", help="poisson, constant or gamma:CV")
     arrival.add_argument("--ramp-to", type=float, metavar="R", help="end at this rate")
     arrival.add_argument("--max-concurrency", type=int, metavar="N")
     arrival.add_argument("--trace-speed", type=float, default=1.0, metavar="X")
+    arrival.add_argument(
+        "--length-divisor", type=float, default=1.0, metavar="X", help="of a trace"
+    )
+    arrival.add_argument("--max-input-tokens", type=int, metavar="N", help="cut a trace's prompts")
+    arrival.add_argument("--max-output-tokens", type=int, metavar="N", help="cut its answers")
     _add_work(parser.add_argument_group("work"))
+    _add_answers(parser.add_argument_group("answers"))
+    _add_precision(parser.add_argument_group("ending early"))
     output = parser.add_argument_group("output")
     output.add_argument("--raw", type=Path, metavar="DIR", help="keep the wire records there")
     output.add_argument("--json", type=Path, metavar="FILE", help="write the summary there")
@@ -72,6 +81,28 @@ def _add_work(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--processes", type=int, metavar="N", help="of the client")
 
 
+def _add_answers(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--answer-format", default="text",
+        choices=["text", "json_object", "json_schema", "json_schema_each"],
+        help="constrain answers; --output-tokens is then the longest they may be",
+    )  # fmt: skip
+    group.add_argument("--schema", metavar="NAME", help="flat, nested, enum200, array, recursive")
+    group.add_argument(
+        "--constraint-field", default="response_format", choices=["response_format", "json_schema"],
+        help="where the constraint goes; json_schema for completions of llama.cpp",
+    )  # fmt: skip
+
+
+def _add_precision(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--half-width", type=float, metavar="0..1",
+        help="end when throughput and mean TTFT are known so well within the run (0.03: to 3 %%)",
+    )  # fmt: skip
+    group.add_argument("--min-requests", type=int, default=32, metavar="N")
+    group.add_argument("--min-seconds", type=float, default=5.0, metavar="S")
+
+
 def _json_object(text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
@@ -94,13 +125,17 @@ def target_of(args: argparse.Namespace) -> Target:
         api_key=os.environ.get(KEY_VARIABLE) or None,
         extra_body=args.extra_body,
         verify_tls=not args.insecure,
+        constraint_field=args.constraint_field,
     )
 
 
 def workload_of(args: argparse.Namespace) -> Workload:
     """Return the load that the options name."""
-    from enginebook.load import Workload
+    from enginebook.load import Precision, Workload
 
+    rule = None
+    if args.half_width is not None:
+        rule = Precision(args.half_width, args.min_requests, args.min_seconds)
     return Workload(
         concurrency=args.concurrency,
         rate=args.rate,
@@ -125,6 +160,12 @@ def workload_of(args: argparse.Namespace) -> Workload:
         max_seconds=args.max_seconds,
         request_timeout_s=args.timeout,
         processes=args.processes,
+        answer_format=args.answer_format,
+        schema_name=args.schema,
+        precision=rule,
+        length_divisor=args.length_divisor,
+        max_input_tokens=args.max_input_tokens,
+        max_output_tokens=args.max_output_tokens,
     )
 
 
@@ -137,13 +178,14 @@ def run(args: argparse.Namespace) -> int:
         )
     from enginebook.load import run_load
     from enginebook.metrics import summarise
+    from enginebook.metrics.validity import validity
     from enginebook.store import write_json
 
     show = None if args.quiet or not sys.stderr.isatty() else _show
     records = run_load(target, workload, directory=args.raw, on_progress=show)
     if show is not None:
         sys.stderr.write("\n")
-    summary = summarise(records)
+    summary = summarise(records) | {"answers": validity(records, workload.to_dict())}
     if args.json is not None:
         write_json(args.json, summary)
     sys.stdout.write(text_of(summary) + "\n")
@@ -184,6 +226,17 @@ def text_of(summary: dict[str, Any]) -> str:
         row = summary[name]
         cells = " ".join(f"{_number(row[p]):>9}" for p in ("mean", "p50", "p90", "p99", "max"))
         lines.append(f"{name.removesuffix('_ms').upper():10} {cells} {row['n']:>9}")
+    if summary.get("answers"):
+        valid = summary["answers"]
+        lines.append(
+            f"JSON       {valid['valid']} of {valid['sent']} answers valid, "
+            f"{_number(valid['time_per_valid_ms'])} ms for each"
+        )
+    ending = summary["instrument"]
+    if ending["precision"]:
+        width = ending["precision"]["achieved_half_width"]
+        known = "not known" if width is None else f"known to {width:.1%}"
+        lines.append(f"ended by   {ending['stopped_by']}; throughput and TTFT {known}")
     cost = summary["instrument"]["cpu_us_per_token"]
     lines.append(f"client     {_number(cost)} us of CPU per token")
     for error in summary["errors"]:

@@ -484,6 +484,34 @@ def test_the_load_command_writes_the_json_of_the_design(server, tmp_path, capsys
         run_command(load_command, *argv)
 
 
+def test_the_load_command_constrains_answers_and_ends_early(server, tmp_path, capsys):
+    out = tmp_path / "o.json"
+    work = ("--concurrency", 2, "--requests", 4000, "--warmup", 2, "--input-tokens", 60)
+    form = ("--prompts", "json", "--answer-format", "json_schema", "--schema", "nested")
+    rule = ("--half-width", 0.5, "--min-requests", 8, "--min-seconds", 1.2)
+    argv = (*options(server), *work, *form, *rule, "--json", out)
+    assert run_command(load_command, *argv) == 0
+    d = json.loads(out.read_text())
+    assert d["instrument"]["stopped_by"] == "precision"
+    assert d["instrument"]["precision"]["achieved_half_width"] <= 0.5
+    assert d["answers"]["sent"] == d["requests"]["completed"] < 4000
+    assert d["answers"]["valid"] == 0, "the reference server knows no JSON"
+    said = capsys.readouterr().out
+    assert "0 of" in said
+    assert "ended by   precision" in said
+
+
+def test_the_load_command_replays_a_built_in_trace(server, tmp_path):
+    out = tmp_path / "o.json"
+    trace = ("--trace", "builtin:synthetic-conversation", "--requests", 12, "--trace-speed", 30)
+    fit = ("--length-divisor", 32, "--max-input-tokens", 48, "--max-output-tokens", 6)
+    assert run_command(load_command, *options(server), *trace, *fit, "--json", out) == 0
+    d = json.loads(out.read_text())
+    assert d["requests"]["completed"] == 12
+    assert d["output_tokens"]["total"] <= 72
+    assert d["answers"] is None
+
+
 def test_the_load_command_fails_with_status_1_when_requests_fail(serve_script, server, tmp_path):
     bad = serve_script([http(b"{}", "500 Oops")])
     tokenizer = tmp_path / "model"
