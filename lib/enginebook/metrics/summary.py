@@ -110,10 +110,15 @@ def _rates(frame: pl.DataFrame) -> dict[str, float | None]:
 
 
 def cached_share(frame: pl.DataFrame) -> float | None:
-    """Return cached over all prompt tokens, of completed requests whose usage tells both."""
-    known = _completed(frame).drop_nulls(["cached_tokens", "prompt_tokens"])
+    """Return cached over all prompt tokens of completed requests; None where nobody tells.
+
+    Some servers (SGLang) leave the field out of an answer without a hit. Where any request tells,
+    one that does not therefore had none: leaving it out would make reuse look larger than it was.
+    """
+    known = _completed(frame).drop_nulls("prompt_tokens")
+    told = known["cached_tokens"].drop_nulls()
     total = int(known["prompt_tokens"].sum())
-    return int(known["cached_tokens"].sum()) / total if total else None
+    return int(told.sum()) / total if total and len(told) else None
 
 
 def _chunk_times(requests: pl.DataFrame, chunks: pl.DataFrame) -> dict[str, Any]:

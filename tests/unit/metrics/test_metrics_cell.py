@@ -91,14 +91,14 @@ def test_turns_and_whole_sessions():
     assert "sessions_per_s" not in metrics(records([request()]))
 
 
-def test_cached_share_of_the_requests_that_tell():
+def test_a_server_that_leaves_zeros_out_had_no_hit_there():
     rows = [
         request(0, cached_tokens=50),
         request(1, cached_tokens=0),
         request(2),
         request(3, cached_tokens=100, status="failed"),
     ]
-    assert metrics(records(rows))["cached_share"] == (0.25, 2)
+    assert metrics(records(rows))["cached_share"] == (pytest.approx(1 / 6), 2)
     assert metrics(records([request()]))["cached_share"] == (None, 0)
 
 

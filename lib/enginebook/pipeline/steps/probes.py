@@ -98,7 +98,7 @@ def _answers(recipe: Recipe, python: str) -> list[Probe]:
     name = distribution or getattr(adapter(recipe.engine), "distribution", recipe.engine)
     try:
         done = subprocess.run(
-            [python, str(script), str(name)],
+            [python, "-P", str(script), str(name)],  # modules beside it are named like engines
             input=json.dumps(asked),
             capture_output=True,
             text=True,
@@ -208,7 +208,9 @@ def figures_of(lines: Iterable[str], known: Mapping[str, str]) -> dict[str, floa
             sums[name.strip()] = sums.get(name.strip(), 0.0) + float(value)
         except ValueError:
             continue
-    return {common: sums[theirs] for common, theirs in known.items() if theirs in sums}
+    # of a histogram the page holds counts and sums; that it counts is what matters here
+    named = {c: next((n for n in (t, f"{t}_count") if n in sums), None) for c, t in known.items()}
+    return {common: sums[name] for common, name in named.items() if name is not None}
 
 
 def probes_frame(book: Book) -> pl.DataFrame:
