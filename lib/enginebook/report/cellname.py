@@ -25,7 +25,9 @@ def series_name(data: StudyData, scenario: str) -> str:
     parts = axis_names(load, data.language)
     if load["search"] or load["rate"] is not None or load["kind"] == "trace":
         parts.append(_how_much(load, data.language))
-    return ": ".join([load["title"], ", ".join(parts)] if parts else [load["title"]])
+    return ": ".join(
+        [load["title"], say("list.comma", data.language).join(parts)] if parts else [load["title"]]
+    )
 
 
 def load_place(data: StudyData, load: Load, what: Place = "full") -> str:
@@ -39,8 +41,8 @@ def load_name(data: StudyData, load: Load) -> str:
     """Return a load in words: title, axes and how much load; without the frame, its series."""
     row = row_of(data, load)
     if row is None:
-        return f"{load.scenario}: {', '.join(_amounts(load, data.language))}"
-    return f"{row['title']}: {', '.join(_words(data, row))}"
+        return f"{load.scenario}: {axes(data, load)}"
+    return f"{row['title']}: {axes(data, load)}"
 
 
 def short_name(data: StudyData, load: Load) -> str:
@@ -52,7 +54,7 @@ def axes(data: StudyData, load: Load) -> str:
     """Return the axes of a load and how much of it there is, for use within a sentence."""
     row = row_of(data, load)
     words = _amounts(load, data.language) if row is None else _words(data, row)
-    return ", ".join(words)
+    return say("list.comma", data.language).join(words)
 
 
 def _words(data: StudyData, row: Row) -> list[str]:

@@ -264,7 +264,7 @@ def test_turns_formats_and_objectives_have_their_rows(parts: StudyData) -> None:
     turns = {row["row"] for row in rows_drawn(spec("conversations", parts))}
     assert turns == {"Time to first token, first turn", "Time to first token, last turn"}
     assert {row["row"] for row in rows_drawn(spec("online", parts))} == {
-        "2 requests/s: Share within the objective: chat"
+        "2 requests/s, objective chat"
     }
     formats = rows_drawn(spec("structured", parts))
     assert {row["row"] for row in formats} == {"JSON schema flat, 1 stream"}
