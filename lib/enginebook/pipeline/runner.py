@@ -9,22 +9,22 @@ import signal
 import sys
 import time
 from dataclasses import dataclass, field, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from enginebook.engines.recipes import recipe_for
 from enginebook.errors import DONE, INTERRUPTED, MEASURED_FAILURE, InputError
-from enginebook.lifecycle.host import host_facts, host_id
 from enginebook.paths import project_root
 from enginebook.pipeline.cells import forget_failed_cells
 from enginebook.pipeline.checks import check_before_start
+from enginebook.pipeline.executors import Executor, Wishes, executor_of
+from enginebook.pipeline.executors_resources import resources_of
 from enginebook.pipeline.lock import only_run
 from enginebook.pipeline.manifest import finish_manifest, start_manifest
 from enginebook.pipeline.plan import EXCLUSIVE, Plan, make_plan
 from enginebook.pipeline.preview import preview, tell
 from enginebook.pipeline.snake import Snake
-from enginebook.pipeline.state import forget_broken_markers, is_done, states
+from enginebook.pipeline.state import forget_broken_markers, here, is_done, states
 from enginebook.pipeline.watch import Watch
 from enginebook.report.index import write_index
 from enginebook.report.runs import render_run
@@ -44,8 +44,9 @@ class Prepared:
     study: Study
     plan: Plan
     outputs: Path
-    executor: str
+    executor: Executor
     host: dict[str, Any]
+    wishes: Wishes = field(default_factory=Wishes)
 
     @property
     def run_folder(self) -> Path:
@@ -62,6 +63,7 @@ class Prepared:
         """Return the command that goes on where this run stops."""
         usual = self.outputs == (project_root() / "outputs").resolve()
         words = ["enginebook", "run", str(self.params)]
+        words += self.wishes.words(self.executor.name)
         return shlex.join(words if usual else [*words, "--output", str(self.outputs)])
 
 
@@ -91,7 +93,9 @@ class Outcome:
         } | ({"preview": self.preview} if self.preview else {})
 
 
-def prepare(params: Path, outputs: Path, executor: str = "local") -> Prepared:
+def prepare(
+    params: Path, outputs: Path, executor: str = "local", wishes: Wishes | None = None
+) -> Prepared:
     """Read and check a study; nothing is started.
 
     Raises
@@ -106,19 +110,12 @@ def prepare(params: Path, outputs: Path, executor: str = "local") -> Prepared:
         except InputError as error:
             where = f"{params}: key engines, engine {engine.name}: "
             raise InputError(where + error.message, error.remedy) from None
-    _check_executor(executor)
-    facts = host_facts()
+    wishes = wishes or Wishes()
+    place = executor_of(executor, wishes, study, outputs)
     check_before_start(study, outputs, params)
-    plan = make_plan(study, parameters, host_id(facts))
-    return Prepared(params, study, plan, outputs, executor, facts)
-
-
-def _check_executor(name: str) -> None:
-    if name != "local" and find_spec(f"snakemake_executor_plugin_{name}") is None:
-        raise InputError(
-            f"--executor {name} needs a Snakemake plugin that is not installed",
-            f"pip install snakemake-executor-plugin-{name} into this environment",
-        )
+    facts, identity = place.machine()
+    plan = make_plan(study, parameters, identity)
+    return Prepared(params, study, plan, outputs, place, facts, wishes)
 
 
 def dry_run(prepared: Prepared) -> Outcome:
@@ -171,12 +168,16 @@ def _run_stages(prepared: Prepared, plan_file: str = "plan.json") -> bool:
     if all(is_done(stage, prepared.outputs) for stage in prepared.plan.stages):
         return False
     watch = Watch(prepared.plan, prepared.outputs)
+    for warning in prepared.executor.warnings():
+        watch.note(warning)
     snake = Snake(
+        plan=prepared.plan,
         plan_file=prepared.run_folder / plan_file,
         outputs=prepared.outputs,
         directory=prepared.run_folder / "snakemake",
         exclusive=exclusive_kinds(prepared.study),
         executor=prepared.executor,
+        resources=resources_of(prepared.study, prepared.plan, prepared.outputs),
     )
     with watch, snake:
         try:
@@ -225,10 +226,13 @@ def _render(prepared: Prepared) -> None:
 
 
 def _running_pids(prepared: Prepared) -> list[int]:
+    """Return the stages' processes on this machine; a pid of another means nothing here."""
     found = []
     for stage in prepared.plan.stages:
         with contextlib.suppress(OSError, ValueError, KeyError):
-            found.append(int(read_json(prepared.outputs / stage.folder / "running.json")["pid"]))
+            running = read_json(prepared.outputs / stage.folder / "running.json")
+            if running.get("host", here()) == here() and prepared.executor.name == "local":
+                found.append(int(running["pid"]))
     return found
 
 
@@ -250,7 +254,10 @@ def _stop_on_signals() -> Any:
 def _outcome(prepared: Prepared, seconds: float, *, interrupted: bool) -> Outcome:
     plan, outputs = prepared.plan, prepared.outputs
     found = states(plan, outputs)
-    stages = [{"name": s.stage.name, "state": s.state, "seconds": s.seconds} for s in found]
+    stages = [
+        {"name": s.stage.name, "state": s.state, "seconds": s.seconds, "placement": s.placement}
+        for s in found
+    ]
     failures = [
         {"stage": s.stage.name, **read_json(outputs / s.stage.folder / "failure.json")}
         for s in found

@@ -6,46 +6,53 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from enginebook.lifecycle import owned
 from enginebook.lifecycle.owned import OwnedProcess
+from enginebook.pipeline.executors import Executor
+from enginebook.pipeline.executors_resources import Resources
+from enginebook.pipeline.plan import Plan
+from enginebook.store import write_json
 
 SNAKEFILE = Path(__file__).with_name("Snakefile")
-CORES = 2
-"""Jobs at once; the measuring ones are further limited to one by the resource ``machine``."""
+ASKED_FILE = "asked.json"
 
 
 class Snake:
     """Runs the plan; a context manager that leaves nothing behind.
 
     The guard that owns engines owns Snakemake too, so that even ``kill -9`` of ``enginebook run``
-    ends every notebook and engine within seconds.
+    ends every notebook and engine within seconds, also those that run as jobs of a cluster.
     """
 
     def __init__(
         self,
         *,
+        plan: Plan,
         plan_file: Path,
         outputs: Path,
         directory: Path,
         exclusive: Sequence[str],
-        executor: str = "local",
+        executor: Executor,
+        resources: Mapping[str, Resources],
     ) -> None:
+        self.directory = directory
+        self.executor = executor
+        self._asked: dict[str, Any] = executor.table(plan, resources)
         self.argv = [
             *(sys.executable, "-m", "snakemake", "--snakefile", str(SNAKEFILE)),
-            *("--directory", str(outputs), "--executor", executor),
-            *("--cores", str(CORES), "--jobs", str(CORES), "--resources", "machine=1"),
+            *("--directory", str(outputs), *executor.arguments()),
             *("--scheduler", "greedy", "--rerun-triggers", "mtime", "--rerun-incomplete"),
             # Our own lock is dropped by the kernel with its holder; Snakemake's would be left over.
             *("--nolock", "--keep-going", "--nocolor", "--quiet", "host"),
             *("--config", f"plan={plan_file}", f"exclusive={','.join(exclusive)}"),
+            f"asked={directory / ASKED_FILE}",
         ]
-        self.directory = directory
         self._process: OwnedProcess | None = None
 
     @property
@@ -54,8 +61,12 @@ class Snake:
         return self.directory / "engine.log"
 
     def __enter__(self) -> Self:
+        write_json(self.directory / ASKED_FILE, self._asked)
         self._process = owned.start(
-            self.argv, env={**os.environ, "PYTHONUNBUFFERED": "1"}, directory=self.directory
+            self.argv,
+            env={**os.environ, **self.executor.environment(), "PYTHONUNBUFFERED": "1"},
+            directory=self.directory,
+            cleanup=self.executor.cleanup(),
         )
         return self
 
@@ -78,7 +89,8 @@ class Snake:
         Parameters
         ----------
         jobs
-            Process ids of the running stages; each shuts its kernel down and saves its notebook.
+            Process ids of the stages that run on this machine; each shuts its kernel down and
+            saves its notebook. Those on other machines are ended by the executor.
         grace_s
             How long they may take.
         """
@@ -90,6 +102,7 @@ class Snake:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
         deadline = time.monotonic() + grace_s
-        while self.running() and time.monotonic() < deadline:
+        self.executor.end_jobs(grace_s)
+        while self.running() and time.monotonic() < deadline and self.executor.name == "local":
             time.sleep(0.1)
         self._process.stop()

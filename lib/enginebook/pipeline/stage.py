@@ -24,8 +24,11 @@ from traitlets.config import Config
 
 from enginebook.errors import EnginebookError
 from enginebook.paths import notebooks_dir
+from enginebook.pipeline.executors_node import placement
+from enginebook.pipeline.executors_stage import own_machine, refuse_known_failure, signs_of_life
 from enginebook.pipeline.parameters import check_parameters
 from enginebook.pipeline.plan import NOTEBOOK_OF, Plan, Stage
+from enginebook.pipeline.state import here
 from enginebook.store import write_json
 
 TERMINATED = 128 + signal.SIGTERM
@@ -43,13 +46,17 @@ PROMISED = {
 
 def main(argv: list[str] | None = None) -> int:
     """Run the stage named on the command line; return its exit status."""
-    plan_file, outputs, name = argv if argv is not None else sys.argv[1:]
+    plan_file, outputs, name, *attempt = argv if argv is not None else sys.argv[1:]
     os.environ["ENGINEBOOK_PLAN"] = str(Path(plan_file).resolve())
     plan = Plan.read(Path(plan_file))
     signal.signal(signal.SIGTERM, _exit_on_signal)
     signal.signal(signal.SIGINT, _exit_on_signal)
     try:
-        run_stage(plan, plan.stage(name), Path(outputs).resolve())
+        stage, folder = plan.stage(name), Path(outputs).resolve()
+        if attempt not in ([], ["1"]):
+            refuse_known_failure(stage, folder)
+        with own_machine(plan, stage, folder):
+            run_stage(plan, stage, folder)
     except EnginebookError as error:
         print(error, file=sys.stderr)
         return error.exit_status
@@ -75,9 +82,11 @@ def run_stage(plan: Plan, stage: Stage, outputs: Path) -> None:
     for old in ("failure.json", "progress.json"):
         (folder / old).unlink(missing_ok=True)
     started = time.time()
-    write_json(folder / "running.json", {"pid": os.getpid(), "started_unix": started})
+    running = {"pid": os.getpid(), "started_unix": started, "host": here(), "place": placement()}
+    write_json(folder / "running.json", running)
     try:
-        _execute(plan, stage, outputs, folder)
+        with signs_of_life(folder / "running.json"):
+            _execute(plan, stage, outputs, folder)
         _check_promises(stage, folder)
     except Exception as error:  # a stop (SystemExit) is no failure of the stage
         write_json(folder / "failure.json", _failure(folder, error))
@@ -86,6 +95,7 @@ def run_stage(plan: Plan, stage: Stage, outputs: Path) -> None:
         (folder / "running.json").unlink(missing_ok=True)
     seconds = time.time() - started
     facts = {"started_unix": started, "seconds": round(seconds, 2), "digest": stage.digest}
+    facts |= {"placement": placement()}
     write_json(folder / "stage.json", facts | {"name": stage.name, "kind": stage.kind})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,12 +18,25 @@ State = Literal["done", "running", "failed", "waiting"]
 
 @dataclass(frozen=True)
 class StageState:
-    """One stage's state; seconds are its run time so far or in all, progress is free text."""
+    """One stage's state; seconds are its run time so far or in all, progress is free text.
+
+    ``placement`` says on which machine it ran, see `executors_node.placement`.
+    """
 
     stage: Stage
     state: State
     seconds: float | None = None
     progress: str = ""
+    placement: dict[str, Any] | None = None
+
+
+SILENT_S = 90.0
+"""A stage on another machine that did not stir for so long is taken to be dead."""
+
+
+def here() -> str:
+    """Return this machine's name, as stages note it."""
+    return socket.gethostname()
 
 
 def _read(path: Path) -> dict[str, Any] | None:
@@ -44,15 +58,24 @@ def stage_state(stage: Stage, outputs: Path) -> StageState:
     folder = outputs / stage.folder
     facts = _read(outputs / stage.marker)
     if facts is not None:
-        return StageState(stage, "done", facts.get("seconds"))
+        return StageState(stage, "done", facts.get("seconds"), placement=facts.get("placement"))
     running = _read(folder / "running.json")
-    if running is not None and psutil.pid_exists(int(running["pid"])):
+    if running is not None and _alive(running, folder / "running.json"):
         return StageState(
             stage, "running", time.time() - running["started_unix"], _progress(folder)
         )
     if (folder / "failure.json").is_file():
         return StageState(stage, "failed")
     return StageState(stage, "waiting")
+
+
+def _alive(running: dict[str, Any], file: Path) -> bool:
+    if running.get("host", here()) == here():
+        return psutil.pid_exists(int(running["pid"]))
+    try:
+        return time.time() - file.stat().st_mtime < SILENT_S
+    except OSError:
+        return False
 
 
 def _progress(folder: Path) -> str:
