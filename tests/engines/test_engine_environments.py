@@ -21,23 +21,31 @@ LIST = """
 import importlib.metadata as m, json
 print(json.dumps({d.name: [d.version, d.requires or []] for d in m.distributions()}))
 """
+# Each takes command lines as JSON lists and prints what the engine's own parser makes of them.
 VLLM = """
-import runpy, sys
-launcher, argv = sys.argv[1], sys.argv[2:]
+import json, runpy, sys
+launcher, *lines = sys.argv[1:]
 runpy.run_path(launcher, run_name="launcher")  # as vLLM's spawned children read it
+from vllm.config import SpeculativeConfig
 from vllm.entrypoints.launchers.cli_args import make_arg_parser
 from vllm.utils.argparse_utils import FlexibleArgumentParser
-args = make_arg_parser(FlexibleArgumentParser()).parse_args(argv)
-import json
-print("PARSED" + json.dumps({k: str(v) for k, v in vars(args).items()}))
+parser = make_arg_parser(FlexibleArgumentParser())
+exact = {name for action in parser._actions for name in action.option_strings}
+for line in lines:
+    args = parser.parse_args(json.loads(line))
+    assert not [w for w in json.loads(line) if w.startswith("--") and w not in exact]
+    wrong = set(args.speculative_config or ()) - set(SpeculativeConfig.__dataclass_fields__)
+    assert not wrong, wrong
+    print("PARSED" + json.dumps({k: str(v) for k, v in vars(args).items()}))
 """
 SGLANG = """
 import argparse, json, sys
 from sglang.srt.server_args import ServerArgs
-parser = argparse.ArgumentParser()
+parser = argparse.ArgumentParser(allow_abbrev=False)
 ServerArgs.add_cli_args(parser)
-args = parser.parse_args(sys.argv[1:])
-print("PARSED" + json.dumps({k: str(v) for k, v in vars(args).items()}))
+for line in sys.argv[1:]:
+    args = parser.parse_args(json.loads(line))
+    print("PARSED" + json.dumps({k: str(v) for k, v in vars(args).items()}))
 """
 ALL_OPTIONS = {
     "vllm": {
@@ -54,6 +62,8 @@ ALL_OPTIONS = {
         "memory_fraction": 0.5,
         "kv_space": 2,
         "seed": 3,
+        "speculative": {"method": "ngram", "tokens": 3},
+        "devices": [1, 3],
     },
     "sglang": {
         "device": "cpu",
@@ -70,6 +80,7 @@ ALL_OPTIONS = {
         "memory_fraction": 0.5,
         "seed": 3,
         "skip_warmup": True,
+        "speculative": {"method": "ngram", "tokens": 3},
     },
 }
 
@@ -87,20 +98,21 @@ def run(python, code, argv, env):
     return done.stdout
 
 
-def parsed(engine, options, **model):
+def parsed(engine, *given, **model):
+    """Return what the engine's parser makes of the command line for each of the options."""
     recipe = load_recipe(f"{engine}-cpu")
     python = install(recipe).python
     files = ModelFiles("smol", Path("/m/hf"), "hf", Path("/m/hf"), **model)
-    plan = LaunchPlan(python, files, "127.0.0.1", 4711, options, Path("/tmp"))
-    command = adapter(engine).command(plan)
+    plans = [LaunchPlan(python, files, "127.0.0.1", 4711, o, Path("/tmp")) for o in given]
+    commands = [adapter(engine).command(plan) for plan in plans]
+    lines = [json.dumps(c.argv[3:]) for c in commands]  # after Python, program and verb
     if engine == "vllm":
-        _, launcher, serve, tag, *rest = command.argv
-        assert serve == "serve"
-        out = run(python, VLLM, [launcher, tag, *rest], command.env)
+        assert commands[0].argv[2] == "serve"
+        out = run(python, VLLM, [commands[0].argv[1], *lines], commands[0].env)
     else:
-        assert command.argv[1:3] == ("-m", "sglang.launch_server")
-        out = run(python, SGLANG, command.argv[3:], command.env)
-    return json.loads(next(x for x in out.splitlines() if x.startswith("PARSED"))[6:])
+        assert commands[0].argv[1:3] == ("-m", "sglang.launch_server")
+        out = run(python, SGLANG, lines, commands[0].env)
+    return [json.loads(x[6:]) for x in out.splitlines() if x.startswith("PARSED")]
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -125,7 +137,7 @@ def test_nothing_that_is_required_is_missing_but_what_overrides_name(name):
 
 
 def test_vllm_takes_every_option():
-    seen = parsed("vllm", ALL_OPTIONS["vllm"], dummy=True, revision="abc")
+    (seen,) = parsed("vllm", ALL_OPTIONS["vllm"], dummy=True, revision="abc")
     assert seen["num_gpu_blocks_override"] == "32"
     assert seen["enable_prefix_caching"] == "False"
     assert seen["enforce_eager"] == "True"
@@ -135,10 +147,11 @@ def test_vllm_takes_every_option():
     assert seen["max_num_batched_tokens"] == "512"
     assert seen["served_model_name"] == "['smol']"
     assert seen["enable_prompt_tokens_details"] == "True"
+    assert "'num_speculative_tokens': 3" in seen["speculative_config"]
 
 
 def test_sglang_takes_every_option():
-    seen = parsed("sglang", ALL_OPTIONS["sglang"], dummy=True, revision="abc")
+    (seen,) = parsed("sglang", ALL_OPTIONS["sglang"], dummy=True, revision="abc")
     assert seen["max_total_tokens"] == "4096"
     assert seen["disable_radix_cache"] == "True"
     assert seen["attention_backend"] == "torch_native"
@@ -147,9 +160,22 @@ def test_sglang_takes_every_option():
     assert seen["tp_size"] == "2"
     assert seen["enable_metrics"] == "True"
     assert seen["skip_server_warmup"] == "True"
+    assert seen["speculative_algorithm"] == "NGRAM"
+    assert seen["speculative_num_draft_tokens"] == "4"
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])
-def test_recipe_options_are_taken(engine):
-    seen = parsed(engine, load_recipe(f"{engine}-cpu").options)
-    assert seen["dtype"] == "float32"
+def test_recipe_options_and_speculative_methods_are_taken(engine):
+    """Names are checked by the engines' own parsers; no weights are read."""
+    methods = ["draft", "eagle", "eagle3", "mtp"]
+    heads = [{"speculative": {"method": m, "tokens": 2, "model": "org/h"}} for m in methods]
+    usual, *seen = parsed(engine, load_recipe(f"{engine}-cpu").options, *heads)
+    assert usual["dtype"] == "float32"
+    assert len(seen) == len(methods)
+    for one in seen:
+        if engine == "vllm":
+            assert "'model': 'org/h'" in one["speculative_config"]
+        else:
+            assert one["speculative_draft_model_path"] == "org/h"
+            assert one["speculative_num_steps"] == "2"
+            assert one["speculative_eagle_topk"] == "1"

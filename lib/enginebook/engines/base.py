@@ -10,6 +10,8 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from enginebook.study import OptionValue
 
 ModelFormat = Literal["hf", "gguf"]
+Option = OptionValue | dict[str, OptionValue]
+EngineOptions = Mapping[str, Option]
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class LaunchPlan:
     model: ModelFiles
     host: str
     port: int
-    options: Mapping[str, OptionValue]
+    options: EngineOptions
     directory: Path  # the engine may keep scratch files here
 
 
@@ -102,7 +104,7 @@ class Adapter(Protocol):
     def version_code(self) -> str:
         """Return Python source that prints the engine's version in its own environment."""
 
-    def check_options(self, options: Mapping[str, OptionValue], *, where: str = "") -> None:
+    def check_options(self, options: EngineOptions, *, where: str = "") -> None:
         """Raise InputError for an unknown or wrong option; ``where`` names the file."""
 
     def sampling_fields(self, output_tokens: int, *, prefix_cache: bool = True) -> dict[str, Any]:

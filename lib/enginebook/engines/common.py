@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
-from enginebook.engines.base import MemoryPart, ModelFormat, Phase
+from enginebook.engines.base import EngineOptions, MemoryPart, ModelFormat, Phase
 from enginebook.engines.logs import Mark, MemoryLine, memory_from_lines, phases_from_marks
 from enginebook.engines.options import CommonOptions, parse_options
-from enginebook.study import OptionValue
 
 T = TypeVar("T", bound=CommonOptions)
 
@@ -54,11 +53,11 @@ class EngineAdapter(Generic[T]):
     marks: ClassVar[Sequence[Mark]] = ()
     memory_lines: ClassVar[Sequence[MemoryLine]] = ()
 
-    def options(self, given: Mapping[str, OptionValue], *, where: str = "") -> T:
+    def options(self, given: EngineOptions, *, where: str = "") -> T:
         """Return options as the engine's own type; InputError for unknown or wrong ones."""
         return parse_options(self.options_type, given, title=self.title, where=where)
 
-    def check_options(self, options: Mapping[str, OptionValue], *, where: str = "") -> None:
+    def check_options(self, options: EngineOptions, *, where: str = "") -> None:
         """Raise InputError for an unknown or wrong option."""
         self.options(options, where=where)
 

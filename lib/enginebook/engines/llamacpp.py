@@ -6,11 +6,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from pydantic import model_validator
+
+from enginebook.engines import speculation
 from enginebook.engines.base import Command, LaunchPlan, ModelFormat
 from enginebook.engines.common import EngineAdapter, features
 from enginebook.engines.cpus import compute_cpus
 from enginebook.engines.logs import Mark, MemoryLine
 from enginebook.engines.options import CommonOptions
+from enginebook.engines.speculation import Speculative
 from enginebook.study import NonNegativeInt, PositiveInt
 
 LAUNCHER = Path(__file__).parent / "launchers" / "llamacpp_serve.py"
@@ -34,13 +38,21 @@ MEMORY = (
 class LlamaCppOptions(CommonOptions):
     """Options of llama.cpp; ``max_num_seqs`` are its slots, ``max_model_len`` tokens in each.
 
-    ``extra_args`` are ``field=json`` settings of xllamacpp's CommonParams.
+    ``extra_args`` are ``field=json`` settings of xllamacpp's CommonParams. A draft model or head is
+    a GGUF file.
     """
 
     threads: PositiveInt | None = None
     prefill_budget: PositiveInt | None = None
     kv_cache_dtype: Literal["f16", "f32", "q8_0"] | None = None
     gpu_layers: NonNegativeInt = 0
+    speculative: Speculative | None = None
+
+    @model_validator(mode="after")
+    def _known_method(self) -> LlamaCppOptions:
+        if self.speculative is not None and self.speculative.method == "eagle":
+            raise ValueError("speculative method eagle is not offered by llama.cpp; eagle3 is")
+        return self
 
 
 class LlamaCpp(EngineAdapter[LlamaCppOptions]):
@@ -81,6 +93,8 @@ class LlamaCpp(EngineAdapter[LlamaCppOptions]):
             argv += ["--kv-type", o.kv_cache_dtype]
         if o.prefix_cache is False:
             argv.append("--no-prefix-cache")
+        if o.speculative is not None:
+            argv += speculation.llamacpp(o.speculative)
         for setting in o.extra_args:
             argv += ["--set", setting]
         return Command(tuple(argv))

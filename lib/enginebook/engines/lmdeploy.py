@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from pydantic import model_validator
 
+from enginebook.engines import speculation
 from enginebook.engines.base import Command, LaunchPlan
 from enginebook.engines.common import EngineAdapter, features, flags
 from enginebook.engines.options import TorchOptions
@@ -17,8 +18,8 @@ class LmdeployOptions(TorchOptions):
     """Options of LMDeploy.
 
     ``quantization`` names the format of the checkpoint (``--model-format``): LMDeploy quantises no
-    weights at load time. Its prefix cache is off unless asked for. ``kv_tokens`` and
-    ``graphs=False`` are the PyTorch backend's.
+    weights at load time. Its prefix cache is off unless asked for. ``kv_tokens``,
+    ``graphs=False`` and ``speculative`` are the PyTorch backend's.
     """
 
     backend: Literal["pytorch", "turbomind"] = "turbomind"
@@ -30,9 +31,11 @@ class LmdeployOptions(TorchOptions):
             raise ValueError("dtype float32 is not offered by LMDeploy")
         if self.seed is not None:
             raise ValueError("seed is not an option of LMDeploy's server")
-        alone = [n for n in ("kv_tokens", "graphs") if getattr(self, n) is not None]
+        alone = [n for n in ("kv_tokens", "graphs", "speculative") if getattr(self, n) is not None]
         if alone and self.backend != "pytorch":
             raise ValueError(f"{alone[0]} needs backend: pytorch")
+        if self.speculative is not None:
+            speculation.lmdeploy(self.speculative)
         return self
 
 
@@ -54,7 +57,12 @@ class Lmdeploy(EngineAdapter[LmdeployOptions]):
         "ttft_seconds": "lmdeploy:time_to_first_token_seconds",
     }
     features = features(
-        "prefix_cache", "structured_output", "metrics", "tensor_parallel", "force_length"
+        "prefix_cache",
+        "structured_output",
+        "speculative_decoding",
+        "metrics",
+        "tensor_parallel",
+        "force_length",
     )
 
     def command(self, plan: LaunchPlan) -> Command:
@@ -78,7 +86,8 @@ class Lmdeploy(EngineAdapter[LmdeployOptions]):
         )
         argv += ["--enable-prefix-caching"] if o.prefix_cache else []
         argv += ["--eager-mode"] if o.graphs is False else []
-        return Command((*argv, *o.extra_args))
+        argv += speculation.lmdeploy(o.speculative) if o.speculative else []
+        return Command((*argv, *o.extra_args), o.device_variables())
 
     def sampling_fields(self, output_tokens: int, *, prefix_cache: bool = True) -> dict[str, Any]:
         """Return body fields that force the length."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
+from enginebook.engines.base import EngineOptions
 from enginebook.engines.names import did_you_mean, listing
+from enginebook.engines.speculation import Speculative
 from enginebook.errors import InputError
-from enginebook.study import Frozen, NonNegativeInt, OptionValue, PositiveFloat, PositiveInt
+from enginebook.study import Frozen, NonNegativeInt, PositiveFloat, PositiveInt
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Fraction = Annotated[float, Field(gt=0, le=1)]
@@ -27,6 +28,8 @@ COMMON = {
     "prefill_budget": "most tokens in one step",
     "graphs": "CUDA graphs or compilation",
     "tensor_parallel": "number of devices that share each layer",
+    "devices": "which GPUs it may use",
+    "speculative": "speculative decoding: method, tokens, model",
     "quantization": "weight format made at load time",
     "extra_args": "arguments passed through as given",
 }
@@ -42,7 +45,10 @@ class CommonOptions(Frozen):
 
 
 class TorchOptions(CommonOptions):
-    """Options of engines that run a Hugging Face model on PyTorch."""
+    """Options of engines that run a Hugging Face model on PyTorch.
+
+    ``devices`` are GPUs by NVML's index or by UUID.
+    """
 
     dtype: Dtype = "auto"
     kv_tokens: PositiveInt | None = None
@@ -50,8 +56,26 @@ class TorchOptions(CommonOptions):
     graphs: bool | None = None
     tensor_parallel: PositiveInt = 1
     quantization: str | None = None
+    speculative: Speculative | None = None
+    devices: tuple[NonNegativeInt | str, ...] | None = Field(default=None, min_length=1)
     memory_fraction: Fraction | None = None
     seed: NonNegativeInt | None = None
+
+    @model_validator(mode="after")
+    def _enough_devices(self) -> TorchOptions:
+        if self.devices is not None and len(self.devices) < self.tensor_parallel:
+            raise ValueError(
+                f"tensor_parallel {self.tensor_parallel} needs as many devices; "
+                f"there are {len(self.devices)}"
+            )
+        return self
+
+    def device_variables(self) -> dict[str, str]:
+        """Return the variables that show an engine these GPUs alone, numbered as NVML does."""
+        if self.devices is None:
+            return {}
+        shown = ",".join(map(str, self.devices))
+        return {"CUDA_VISIBLE_DEVICES": shown, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
 class CpuTorchOptions(TorchOptions):
@@ -61,10 +85,14 @@ class CpuTorchOptions(TorchOptions):
     threads: PositiveInt | None = None
     kv_space: PositiveFloat | None = None
 
+    @model_validator(mode="after")
+    def _devices_are_gpus(self) -> CpuTorchOptions:
+        if self.device == "cpu" and self.devices is not None:
+            raise ValueError("devices are GPUs; on CPUs give threads")
+        return self
 
-def parse_options(
-    kind: type[T], options: Mapping[str, OptionValue], *, title: str, where: str = ""
-) -> T:
+
+def parse_options(kind: type[T], options: EngineOptions, *, title: str, where: str = "") -> T:
     """Return an engine's options as its own type.
 
     Raises

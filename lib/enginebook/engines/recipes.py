@@ -15,11 +15,11 @@ import yaml
 from pydantic import AfterValidator, Field, HttpUrl, StringConstraints, ValidationError
 
 from enginebook import paths
-from enginebook.engines.base import ModelFormat
+from enginebook.engines.base import ModelFormat, Option
 from enginebook.engines.bundled import Slimming, find_bundle, load_slimming
 from enginebook.engines.names import did_you_mean, listing
 from enginebook.errors import InputError
-from enginebook.study import EngineSpec, Frozen, OptionValue, PositiveFloat, Slug
+from enginebook.study import EngineSpec, Frozen, PositiveFloat, Slug
 
 Version = Annotated[str, StringConstraints(pattern=r"^([0-9][0-9A-Za-z.+!-]*|any)$")]
 LockName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*\.lock$")]
@@ -210,7 +210,7 @@ class Recipe(Frozen):
     notes: str = ""
     environment: Environment
     env: dict[str, str] = Field(default_factory=dict)
-    options: dict[str, OptionValue] = Field(default_factory=dict)
+    options: dict[str, Option] = Field(default_factory=dict)
     arm: Arm = "defaults"
     model_format: ModelFormat
 

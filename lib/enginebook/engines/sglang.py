@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from enginebook.engines import dummy_weights
+from enginebook.engines import dummy_weights, speculation
 from enginebook.engines.base import Command, LaunchPlan, MemoryPart
 from enginebook.engines.common import FEATURES, EngineAdapter, features, flags
 from enginebook.engines.cpus import compute_cpus
@@ -83,6 +83,8 @@ class Sglang(EngineAdapter[SglangOptions]):
         argv += ["--dtype", o.dtype, "--context-length", str(o.max_model_len)]
         argv += ["--enable-metrics", "--enable-cache-report", "--log-level-http", "warning"]
         argv += _sizes(o) + _switches(o)
+        if o.speculative is not None:
+            argv += speculation.sglang(o.speculative)
         if plan.model.dummy:
             argv += ["--load-format", "dummy"]
         if plan.model.revision is not None:
@@ -133,7 +135,7 @@ def _switches(o: SglangOptions) -> list[str]:
 
 def _environment(o: SglangOptions) -> dict[str, str]:
     if o.device != "cpu":
-        return {}
+        return o.device_variables()
     cpus = ",".join(map(str, compute_cpus(o.threads)))
     return {
         "SGLANG_USE_CPU_ENGINE": "1",

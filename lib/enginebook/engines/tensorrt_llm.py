@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import model_validator
 
+from enginebook.engines import speculation
 from enginebook.engines.base import Command, LaunchPlan
 from enginebook.engines.common import FEATURES, EngineAdapter, features, flags, in_folder
 from enginebook.engines.logs import Mark, MemoryLine
@@ -57,6 +58,8 @@ class TensorrtLlmOptions(TorchOptions):
             raise ValueError("quantization comes with the checkpoint in TensorRT-LLM")
         if self.seed is not None:
             raise ValueError("seed is not an option of trtllm-serve")
+        if self.speculative is not None:
+            speculation.tensorrt_llm(self.speculative)
         return self
 
 
@@ -94,7 +97,8 @@ class TensorrtLlm(EngineAdapter[TensorrtLlmOptions]):
             }
         )
         links = {name: str(plan.model.path), f"{CONFIG}:": config}
-        return Command(in_folder(str(plan.python), links, [*argv, *o.extra_args]))
+        words = in_folder(str(plan.python), links, [*argv, *o.extra_args])
+        return Command(words, o.device_variables())
 
 
 def configuration(o: TensorrtLlmOptions, plan: LaunchPlan) -> dict[str, Any]:
@@ -112,6 +116,8 @@ def configuration(o: TensorrtLlmOptions, plan: LaunchPlan) -> dict[str, Any]:
         made["dtype"] = o.dtype
     if o.graphs is False:
         made["cuda_graph_config"] = None
+    if o.speculative is not None:
+        made["speculative_config"] = speculation.tensorrt_llm(o.speculative)
     if plan.model.dummy:
         made["load_format"] = "dummy"
     return made

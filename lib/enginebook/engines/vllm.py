@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import model_validator
 
-from enginebook.engines import dummy_weights
+from enginebook.engines import dummy_weights, speculation
 from enginebook.engines.base import Command, LaunchPlan
 from enginebook.engines.common import FEATURES, EngineAdapter, features, flags
 from enginebook.engines.cpus import compute_cpus, computes_bfloat16
@@ -102,6 +102,8 @@ class Vllm(EngineAdapter[VllmOptions]):
         argv += ["--dtype", _dtype(o), "--max-model-len", str(o.max_model_len)]
         argv += ["--enable-prompt-tokens-details", "--disable-uvicorn-access-log"]
         argv += _sizes(o) + _switches(o)
+        if o.speculative is not None:
+            argv += speculation.vllm(o.speculative)
         if plan.model.dummy:
             argv += ["--load-format", "dummy"]
         if plan.model.revision is not None:
@@ -154,7 +156,7 @@ def _switches(o: VllmOptions) -> list[str]:
 
 
 def _environment(o: VllmOptions) -> dict[str, str]:
-    env = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
+    env = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", **o.device_variables()}
     if o.device != "cpu":
         return env
     # Bound to named CPUs, so that the number of threads is the one of the other engines; vLLM's

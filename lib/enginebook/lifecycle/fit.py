@@ -7,7 +7,6 @@ in what they need beside weights and cache.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,11 +15,10 @@ from typing import Any
 import psutil
 
 from enginebook import store
-from enginebook.engines.base import ModelFiles
+from enginebook.engines.base import EngineOptions, ModelFiles
 from enginebook.errors import InputError
 from enginebook.lifecycle import gpu, limits
 from enginebook.physics.shapes import ModelShape
-from enginebook.study import OptionValue
 
 GIB = 1 << 30
 FORCE = "ENGINEBOOK_FORCE_FIT"
@@ -66,7 +64,7 @@ class Room:
     what: str
 
 
-def need(model: ModelFiles, options: Mapping[str, OptionValue], *, on_gpu: bool) -> Need | None:
+def need(model: ModelFiles, options: EngineOptions, *, on_gpu: bool) -> Need | None:
     """Return what an engine needs on each device; None when the model's shape is not known."""
     shape = _shape(model)
     if shape is None:
@@ -91,9 +89,7 @@ def _shape(model: ModelFiles) -> ModelShape | None:
     return None
 
 
-def _weights(
-    model: ModelFiles, shape: ModelShape, options: Mapping[str, OptionValue]
-) -> tuple[float, str]:
+def _weights(model: ModelFiles, shape: ModelShape, options: EngineOptions) -> tuple[float, str]:
     """Return weight bytes: what lies on disk, unless the engine makes other weights of it."""
     width, said = _weight_width(options)
     files = _weight_files(model)
@@ -114,7 +110,7 @@ def _weight_files(model: ModelFiles) -> list[Path]:
     return list(model.path.glob("*.safetensors"))
 
 
-def _weight_width(options: Mapping[str, OptionValue]) -> tuple[float, str | None]:
+def _weight_width(options: EngineOptions) -> tuple[float, str | None]:
     quantised = str(options.get("quantization") or "")
     if any(name in quantised for name in FOUR_BIT):
         return 0.5, quantised
@@ -124,18 +120,18 @@ def _weight_width(options: Mapping[str, OptionValue]) -> tuple[float, str | None
     return BYTES.get(dtype, 2.0), None if dtype == "auto" else dtype
 
 
-def _kv_width(options: Mapping[str, OptionValue]) -> float:
+def _kv_width(options: EngineOptions) -> float:
     named = str(options.get("kv_cache_dtype") or options.get("dtype") or "auto")
     return next((width for name, width in BYTES.items() if named.startswith(name)), 2.0)
 
 
-def room(options: Mapping[str, OptionValue], *, on_gpu: bool) -> Room | None:
+def room(options: EngineOptions, *, on_gpu: bool) -> Room | None:
     """Return what the fullest device offers now; None where there is no GPU to ask."""
     if not on_gpu:
         limit = limits.memory_limit_bytes()
         free = psutil.virtual_memory().available
         return Room(min(free, limit) if limit else free, "of memory that is free")
-    devices = gpu.look().devices
+    devices = _chosen(gpu.look().devices, options.get("devices"))
     if not devices:
         return None
     fraction = float(options.get("memory_fraction") or 1.0)  # type: ignore[arg-type]
@@ -148,13 +144,18 @@ def room(options: Mapping[str, OptionValue], *, on_gpu: bool) -> Room | None:
     return Room(min(free, allowed), what + f", fraction {fraction:g})")
 
 
+def _chosen(devices: tuple[gpu.Device, ...], asked: object) -> list[gpu.Device]:
+    """Return the devices that an engine may use: those with an index or UUID that is asked for."""
+    if not isinstance(asked, (list, tuple)):
+        return list(devices)
+    return [d for d in devices if d.index in asked or d.uuid in asked or str(d.index) in asked]
+
+
 def _users(device: gpu.Device) -> str:
     return f"pids {list(device.processes)}" if device.processes else "processes not shown by NVML"
 
 
-def require_fit(
-    model: ModelFiles, options: Mapping[str, OptionValue], *, on_gpu: bool, who: str
-) -> None:
+def require_fit(model: ModelFiles, options: EngineOptions, *, on_gpu: bool, who: str) -> None:
     """Refuse what cannot fit, with the arithmetic.
 
     Raises

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from enginebook import store
-from enginebook.engines.base import Adapter, Command, MemoryPart, Phase
+from enginebook.engines.base import Adapter, Command, EngineOptions, MemoryPart, Phase
 from enginebook.lifecycle import gpu, ports
 from enginebook.lifecycle.logpump import read_log, tail
 from enginebook.lifecycle.owned import OwnedProcess, StopReport
 from enginebook.lifecycle.readiness import Address
 from enginebook.lifecycle.usage import pss_bytes
-from enginebook.study import OptionValue
 
 PORT_CLOSED_TIMEOUT_S = 5.0
 GPU_FREE_TIMEOUT_S = 30.0
@@ -82,7 +80,7 @@ class Server:
     base_url: str
     model_id: str
     version: str
-    options: Mapping[str, OptionValue]
+    options: EngineOptions
     directory: Path
     log: Path
     start_up: StartUp = field(default_factory=StartUp)

@@ -104,6 +104,18 @@ def test_cpu_memory_counts_with_the_containers_limit(llama, monkeypatch):
         fit.require_fit(llama, {}, on_gpu=False, who="SGLang")
 
 
+def test_only_the_devices_that_are_asked_for_count(llama, monkeypatch):
+    full = replace(H200, index=0, uuid="GPU-a", memory_used_bytes=H200.memory_bytes)
+    free = replace(H200, index=1, uuid="GPU-b", memory_used_bytes=0)
+    monkeypatch.setattr(gpu, "look", lambda: gpu.View((full, free), "580", "13.0", ""))
+    options = {"quantization": "fp8"}
+    for chosen in ([1], ["GPU-b"], ["1"]):
+        offered = fit.room({**options, "devices": chosen}, on_gpu=True)
+        assert offered.bytes == H200.memory_bytes
+    assert fit.room(options, on_gpu=True).bytes == 0
+    assert fit.room({**options, "devices": [7]}, on_gpu=True) is None
+
+
 def test_unknown_shapes_and_hosts_without_gpu_are_let_through(tmp_path, llama, monkeypatch):
     unknown = ModelFiles("x", tmp_path / "none", "hf", tmp_path / "none")
     fit.require_fit(unknown, {}, on_gpu=False, who="any")

@@ -20,6 +20,12 @@ from typing import Any
 # each request too; so it is in force while the model is loaded and no longer.
 LOADING_VERBOSITY = 4
 SET_VERBOSITY = "_Z30common_log_set_verbosity_tholdi"  # common_log_set_verbosity_thold(int)
+SPECULATIVE_TYPES = {
+    "ngram": "COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE",
+    "draft": "COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE",
+    "eagle3": "COMMON_SPECULATIVE_TYPE_DRAFT_EAGLE3",
+    "mtp": "COMMON_SPECULATIVE_TYPE_DRAFT_MTP",
+}
 KV_TYPES = {"f32": 0, "f16": 1, "q8_0": 8}  # numbers of enum ggml_type
 
 
@@ -37,6 +43,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--gpu-layers", type=int, default=0)
     parser.add_argument("--kv-type", choices=sorted(KV_TYPES))
     parser.add_argument("--no-prefix-cache", action="store_true")
+    parser.add_argument("--speculative", type=json.loads, metavar="JSON")
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=JSON")
     return parser.parse_args()
 
@@ -72,11 +79,26 @@ def _optional(p: Any, args: argparse.Namespace) -> None:
     if args.no_prefix_cache:
         p.cache_prompt = False
         p.cache_ram_mib = 0
+    if args.speculative is not None:
+        speculate(p.speculative, args.speculative)
     for item in args.set:
         field, _, value = item.partition("=")
         if not hasattr(p, field):
             sys.exit(f"enginebook: xllamacpp has no parameter {field!r}")
         setattr(p, field, json.loads(value))
+
+
+def speculate(s: Any, asked: dict[str, Any]) -> None:
+    """Set what proposes tokens: ``asked`` holds method, tokens, lookup and model."""
+    import xllamacpp  # noqa: PLC0415
+
+    s.types = [getattr(xllamacpp.common_speculative_type, SPECULATIVE_TYPES[asked["method"]])]
+    if asked["method"] == "ngram":
+        s.ngram_simple.size_n, s.ngram_simple.size_m = asked["lookup"], asked["tokens"]
+        return
+    s.draft.n_max = asked["tokens"]
+    if asked["model"] is not None:
+        s.draft.mparams.path = asked["model"]
 
 
 def set_verbosity_function(library: str) -> Callable[[int], None] | None:
