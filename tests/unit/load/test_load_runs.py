@@ -441,6 +441,26 @@ def test_the_search_closes_in_on_the_capacity():
     assert search(lambda r: Trial(r, 0.0, r, stable=False, ok=False), 8.0, None)["rate"] is None
 
 
+def test_the_gate_expects_of_the_cache_what_the_load_does(good):
+    warm = SMALL.but(cache="warm")
+    reused = changed(good, cached_tokens=pl.lit(8, pl.Int32))
+    checks = {
+        name: gate(records, load).checks["cache"]
+        for name, records, load in (
+            ("cold, reused", reused, SMALL),
+            ("any, reused", reused, SMALL.but(cache="any")),
+            ("warm, reused", reused, warm),
+            ("warm, unused", good, warm),
+        )
+    }
+    assert (checks["cold, reused"]["ok"], checks["cold, reused"]["blocks"]) == (False, True)
+    assert checks["any, reused"]["ok"] is True
+    assert checks["warm, reused"]["ok"] is True
+    assert "50.0%" in checks["warm, reused"]["detail"]
+    assert (checks["warm, unused"]["ok"], checks["warm, unused"]["blocks"]) == (False, False)
+    assert SMALL.but(shared_prefix_tokens=8).expected_cache == "any"
+
+
 def test_objectives_without_a_limit_are_refused():
     with pytest.raises(InputError):
         Slo()
