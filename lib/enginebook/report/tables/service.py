@@ -27,7 +27,7 @@ def starts(data: StudyData) -> Fragment | NoData:
     rows: list[Row] = [
         [
             r["engine"],
-            say(f"arm.{r['arm']}", language),
+            known(f"arm.{r['arm']}", language, r["arm"]),
             str(r["repeat"] + 1),
             Value(seconds(r.get("ready")), sort=r.get("ready")),
             Value(seconds(r.get("first_token")), sort=r.get("first_token")),
