@@ -6,16 +6,15 @@ from dataclasses import replace
 from typing import Any
 
 from enginebook.pipeline.book import Book
-from enginebook.pipeline.steps.frames import lifecycle_frames
+from enginebook.pipeline.steps.frames import arms_frame, lifecycle_frames
 from enginebook.report import StudyData, findings, schema
 from enginebook.store import write_json
 
 
 def study_data(book: Book) -> StudyData:
     """Return what this study has measured so far; before the comparison only what was launched."""
-    frames: dict[str, Any] = {
-        n: schema.conform(n, f, n) for n, f in lifecycle_frames(book).items()
-    }
+    found = {**lifecycle_frames(book), "arms": arms_frame(book.study)}
+    frames: dict[str, Any] = {n: schema.conform(n, f, n) for n, f in found.items()}
     return replace(StudyData.of(book), **frames)
 
 
