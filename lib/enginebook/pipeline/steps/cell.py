@@ -15,6 +15,7 @@ from enginebook.lifecycle.models import prepare_model
 from enginebook.lifecycle.server import Server
 from enginebook.load import Sampler, Slo, Target, Workload, read_records, run_load
 from enginebook.load.saturation import Probe, find_capacity
+from enginebook.load.target import ConstraintField
 from enginebook.metrics.gate import gate
 from enginebook.pipeline.book import Book
 from enginebook.pipeline.progress import Progress
@@ -29,6 +30,9 @@ WORKLOAD_FIELD = {
     "prefix_groups": "shared_prefix_groups",
 }
 """Fields of a cell that a workload names otherwise."""
+
+_CONSTRAINT_FIELD: Mapping[str, ConstraintField] = {"llamacpp": "json_schema"}
+"""llama.cpp ignores ``response_format`` in completions without a word."""
 
 SAME_FIELD = (
     "rate", "arrival", "max_concurrency", "turns", "think_time_s", "prompts", "answer_format",
@@ -157,6 +161,7 @@ def target_of(book: Book, server: Server, cell: Cell) -> Target:
         model=server.model_id,
         tokenizer=model.tokenizer_dir,
         extra_body=fields,
+        constraint_field=_CONSTRAINT_FIELD.get(book.recipe.engine, "response_format"),
     )
 
 
