@@ -30,7 +30,12 @@ WEIGHTS = "model.gguf"
 
 
 class ModelEntry(Frozen):
-    """One model of params/models.yaml."""
+    """One model of params/models.yaml.
+
+    ``weights`` says what engines that read GGUF are given: ``float32``, or the file as it is. With
+    ``gguf_type`` they get weights of that type, made from the packaged ones. All other engines get
+    float32.
+    """
 
     title: str
     package: str
@@ -42,6 +47,7 @@ class ModelEntry(Frozen):
     licence: str
     source: str
     weights: Literal["float32", "as-packaged"] = "float32"
+    gguf_type: models_gguf.GgufType | None = None
 
     @property
     def file(self) -> models_fetch.PackageFile:
@@ -144,7 +150,9 @@ def _named(name: str, form: ModelFormat, say: Say) -> ModelFiles:
         models_fetch.fetch_package_file(entry.file, folder / WEIGHTS, say)
 
     source = make_folder(fetched, fetch, say) / WEIGHTS
-    return _converted(name, source, entry.sha256, form, say, as_is=entry.weights != "float32")
+    as_is = entry.weights != "float32"
+    kind = None if as_is and entry.gguf_type is None else entry.gguf_type or "f32"
+    return _converted(name, source, entry.sha256, form, say, kind=kind)
 
 
 def _converted(
@@ -154,9 +162,9 @@ def _converted(
     form: ModelFormat,
     say: Say,
     *,
-    as_is: bool,
+    kind: models_gguf.GgufType | None,
 ) -> ModelFiles:
-    """Return a GGUF file in the format that is wanted; ``as_is`` serves its own weights."""
+    """Return a GGUF file in the format that is wanted, with weights of a kind or (None) its own."""
     base = models_dir() / f"{name}-{digest_of({'sha256': sha256, 'converter': CONVERTER})}"
     gguf_file = models_gguf.GgufFile(source)
     tokenizer_dir = make_folder(
@@ -167,18 +175,23 @@ def _converted(
         say(f"converting {name} to a Hugging Face folder in float32")
         models_hf.write_folder(gguf_file, folder)
 
-    def to_float32(folder: Path) -> None:
-        say(f"converting {name} to GGUF in float32")
-        models_gguf.write_float32(gguf_file, folder / WEIGHTS)
-
-    made = (base / "gguf-float32").is_dir()  # reading the file's own header takes seconds
+    place = base / f"gguf-{'float32' if kind == 'f32' else kind}"
+    made = place.is_dir()  # reading the file's own header takes seconds
     if form == "hf":
         path = make_folder(base / "hf", to_hf, say)
-    elif as_is or (not made and gguf_file.is_float32()):
+    elif kind is None or (kind == "f32" and not made and gguf_file.is_float32()):
         path = source
     else:
-        path = make_folder(base / "gguf-float32", to_float32, say) / WEIGHTS
+        path = make_folder(place, lambda folder: _to_gguf(gguf_file, folder, kind, say), say)
+        path /= WEIGHTS
     return ModelFiles(name, path, form, tokenizer_dir, sha256)
+
+
+def _to_gguf(
+    source: models_gguf.GgufFile, folder: Path, kind: models_gguf.GgufType, say: Say
+) -> None:
+    say(f"converting {source.path.name} to GGUF in {kind}")
+    models_gguf.write_as(source, folder / WEIGHTS, kind)
 
 
 def _shape(name: str, form: ModelFormat) -> dict[str, Any]:
@@ -270,7 +283,7 @@ def _local(path: Path, spec: ModelSpec, form: ModelFormat, say: Say) -> ModelFil
         digest = _digest_of_weights(resolved, say)
         return ModelFiles(name, resolved, "hf", resolved, digest)
     say(f"reading {resolved.name} for its sha256")
-    return _converted(name, resolved, sha256_of_file(resolved), form, say, as_is=True)
+    return _converted(name, resolved, sha256_of_file(resolved), form, say, kind=None)
 
 
 def _digest_of_weights(folder: Path, say: Say) -> str | None:

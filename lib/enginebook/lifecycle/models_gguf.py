@@ -1,4 +1,4 @@
-"""Reading a GGUF file, and writing it again with float32 weights; numpy only, no PyTorch."""
+"""Reading a GGUF file, and writing it again with weights of another type; numpy, no PyTorch."""
 
 from __future__ import annotations
 
@@ -6,18 +6,27 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import gguf
 import numpy as np
-from gguf.quants import dequantize
+from gguf.quants import dequantize, quantize
 from numpy.typing import NDArray
 
 from enginebook.errors import InputError
 
 Float32 = NDArray[np.float32]
 MAGIC = b"GGUF"
-ALL_F32 = 0  # value of general.file_type for a file with float32 tensors only
+GgufType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"]
+# Values of general.file_type.
+FILE_TYPES: dict[GgufType, int] = {
+    "f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q8_0": 7, "q5_0": 8, "q5_1": 9, "bf16": 32,
+}  # fmt: skip
+UNPACKED = frozenset({"f32", "f16", "bf16"})
+OUTER = frozenset({"token_embd.weight", "output.weight"})
+WRITTEN_ANEW = frozenset(
+    {"general.architecture", "general.file_type", "general.quantization_version"}
+)
 
 
 @dataclass(frozen=True)
@@ -72,25 +81,54 @@ class GgufFile:
             values = dequantize(tensor.data, tensor.tensor_type).astype(np.float32, copy=False)
             yield tensor.name, values.reshape(shape)
 
+    def weight_bits(self) -> float:
+        """Return the bits that a weight takes on the average, scales of blocks included."""
+        held = sum(int(t.n_bytes) for t in self._reader.tensors)
+        return 8 * held / sum(int(t.n_elements) for t in self._reader.tensors)
+
     def is_float32(self) -> bool:
         """Return whether all tensors are float32 already."""
         return all(t.tensor_type == gguf.GGMLQuantizationType.F32 for t in self._reader.tensors)
 
 
-def write_float32(source: GgufFile, target: Path) -> None:
-    """Write the same model with float32 tensors; all other metadata stays as it is."""
+def write_as(source: GgufFile, target: Path, kind: GgufType) -> None:
+    """Write the same model with weights of another type; all other metadata stays as it is.
+
+    As llama.cpp's own quantiser does: vectors stay float32, and below 8 bits the table of
+    embeddings gets 8, since it also makes the logits where it is tied. Rows that cannot be divided
+    into blocks become float16.
+    """
     writer = gguf.GGUFWriter(target, source.architecture)
-    for key, kind, value in source.fields():
-        if key in ("general.architecture", "general.file_type"):
-            continue  # the writer sets the one, we set the other
-        if kind == gguf.GGUFValueType.ARRAY:
+    for key, value_type, value in source.fields():
+        if key in WRITTEN_ANEW:
+            continue
+        if value_type == gguf.GGUFValueType.ARRAY:
             writer.add_array(key, value)
         else:
-            writer.add_key_value(key, value, kind)
-    writer.add_file_type(ALL_F32)
+            writer.add_key_value(key, value, value_type)
+    writer.add_file_type(FILE_TYPES[kind])
+    if kind not in UNPACKED:
+        writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     for name, values in source.tensors():
-        writer.add_tensor(name, np.ascontiguousarray(values))
+        of = _tensor_type(name, values.shape, kind)
+        writer.add_tensor(name, np.ascontiguousarray(quantize(values, of)), raw_dtype=of)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+
+
+def _tensor_type(name: str, shape: tuple[int, ...], kind: GgufType) -> Any:
+    types = gguf.GGMLQuantizationType
+    if len(shape) == 1:
+        return types.F32
+    wanted = types[kind.upper()]
+    if name in OUTER and kind not in UNPACKED:
+        wanted = types.Q8_0
+    block, _ = gguf.GGML_QUANT_SIZES[wanted]
+    return wanted if shape[-1] % block == 0 else types.F16
+
+
+def write_float32(source: GgufFile, target: Path) -> None:
+    """Write the same model with float32 tensors."""
+    write_as(source, target, "f32")

@@ -105,7 +105,8 @@ def _shape(book: Book, engine: EngineSpec) -> ModelShape:
 def _precision(book: Book, engine: EngineSpec) -> Precision:
     """Return the precision an engine serves in: by its options, its GGUF file, or the model.
 
-    A GGUF that we converted is in float32; one that came quantised is named in the registry.
+    A GGUF that we converted is in float32; the registry says which came
+    quantised, or is quantised here.
     """
     recipe, model = recipe_for(engine), book.study.model_of(engine)
     if recipe.model_format == "gguf":
@@ -123,6 +124,8 @@ def _gguf_precision(model: ModelSpec) -> Precision:
     if model.path is not None:
         raise InputError(f"the precision of {model.path} is not known, so no limit can be stated")
     entry = load_registry().models.get(model.name or "")
+    if entry is not None and entry.gguf_type is not None:
+        return precision_named(f"gguf-{entry.gguf_type}")
     if entry is None or entry.weights != "as-packaged":
         return precision_named("fp32")
     kind = re.search(r"\.(q\d[\w]*)\.gguf$", entry.member.lower())
