@@ -30,14 +30,13 @@ pytestmark = pytest.mark.browser
 DATA = project_root() / "tests" / "data" / "study"
 NOTEBOOK = "40_compare.ipynb"
 READY_S, STOP_S, RUN_MS = 60, 10, 90_000
-OPTIONS = [  # what Lab itself would ask the internet for, and browsers and passwords
+OPTIONS = [
     "--no-browser",
     "--ServerApp.ip=127.0.0.1",
     "--ServerApp.port_retries=0",
     "--ServerApp.allow_root=True",
-    "--LabApp.news_url=None",
-    "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
 ]
+SETTINGS = "@jupyterlab/apputils-extension/notification.jupyterlab-settings"
 PAINTED = """canvas => {
     const {width, height} = canvas;
     const pixels = canvas.getContext('2d').getImageData(0, 0, width, height).data;
@@ -60,6 +59,9 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     (root / "notebooks").mkdir()
     shutil.copy(notebooks_dir() / NOTEBOOK, root / "notebooks" / NOTEBOOK)
     shutil.copytree(DATA / "outputs", root / "outputs")
+    settings = root / "jupyterlab_settings_dir" / SETTINGS
+    settings.parent.mkdir(parents=True)
+    settings.write_text('{"fetchNews": "false", "checkForUpdates": false}')
     port, token = free_port(), secrets.token_hex(16)
     command = [sys.executable, "-m", "jupyterlab", *OPTIONS]
     command += [f"--ServerApp.port={port}", f"--ServerApp.root_dir={root / 'notebooks'}"]
@@ -156,7 +158,7 @@ def desk(lab: Lab, chromium: Browser) -> Iterator[Desk]:
     page, heard = context.new_page(), Heard(lab.url)
     heard.listen(page)
     page.goto(f"{lab.url}/lab/tree/{NOTEBOOK}?token={lab.token}")
-    change(page, "margin: float = 0.05", "margin: float = 50.0  # changed by hand")
+    change(page, "margin: float = 0.05", "margin: float = 0.9  # changed by hand")
     change(page, 'language: str = "en"', 'language: str = "zh"')
     run_all(page)
     yield Desk(page, heard)
@@ -174,18 +176,20 @@ def change(page: Page, old: str, new: str) -> None:
 
 
 def run_all(page: Page) -> None:
-    """Run all cells from a fresh kernel, by the menu, and wait until the last one is done."""
+    """Run all cells in a fresh kernel, by the menu, and wait until the last one is done."""
+    expect(page.locator("#jp-bottom-panel")).to_contain_text("| Idle", timeout=RUN_MS)
     page.get_by_role("menubar").get_by_role("menuitem", name="Run", exact=True).click()
     page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
-    last = page.locator(".jp-CodeCell").last
-    expect(last.locator(".jp-InputPrompt")).to_have_text(re.compile(r"\[\d+\]:"), timeout=RUN_MS)
+    page.locator(".jp-InputPrompt", has_text="[*]").first.wait_for()
+    expect(page.locator(".jp-InputPrompt", has_text="[*]")).to_have_count(0, timeout=RUN_MS)
 
 
 def test_every_cell_ran_without_an_error(desk: Desk) -> None:
-    prompts = desk.page.locator(".jp-CodeCell .jp-InputPrompt").all_inner_texts()
+    trouble = desk.page.locator("[data-mime-type*=error]").all_inner_texts()
+    assert trouble == []
+    prompts = desk.page.locator(".jp-CodeCell .jp-InputPrompt").all_text_contents()
     assert all(re.fullmatch(r"\[\d+\]:", prompt) for prompt in prompts), prompts
     assert desk.page.locator('[data-mime-type="application/vnd.jupyter.stderr"]').count() == 0
-    assert desk.page.locator('[data-mime-type="application/vnd.jupyter.error"]').count() == 0
 
 
 def test_a_chart_is_drawn(desk: Desk) -> None:
@@ -199,13 +203,14 @@ def test_a_chart_is_drawn(desk: Desk) -> None:
 
 
 def test_the_changed_parameters_reach_results_and_tables(desk: Desk, lab: Lab) -> None:
-    """With a margin of fifty-fold nothing is faster any more, where by 5 % much was."""
+    """Where 5 % told engines apart, differences below 90 % are now ties."""
     stage = Plan.read(DATA / "plan.json").stage("compare")
-    verdicts = pl.read_parquet(lab.outputs / stage.folder / "data" / "comparisons.parquet")
-    before = pl.read_parquet(DATA / "outputs" / stage.folder / "data" / "comparisons.parquet")
-    assert {"faster", "slower"} <= set(before["verdict"])
-    assert "tie" in set(verdicts["verdict"])
-    assert not {"faster", "slower"} & set(verdicts["verdict"])
+    before, after = (
+        pl.read_parquet(root / stage.folder / "data" / "comparisons.parquet")["verdict"].to_list()
+        for root in (DATA / "outputs", lab.outputs)
+    )
+    assert after.count("tie") > before.count("tie")
+    assert after.count("faster") < before.count("faster")
     tables = " ".join(desk.page.locator(".eb-table caption").all_inner_texts())
     assert re.search(r"[\u4e00-\u9fff]", tables), tables
 
@@ -215,14 +220,16 @@ def test_it_stays_at_home_and_says_nothing_wrong(desk: Desk) -> None:
     assert desk.heard.errors == []
 
 
-def test_the_export_menu_has_the_report(desk: Desk) -> None:
+def test_the_export_menu_has_the_report(desk: Desk, lab: Lab) -> None:
     page = desk.page
     page.keyboard.press("Control+s")
     page.get_by_role("menubar").get_by_role("menuitem", name="File", exact=True).click()
-    page.get_by_role("menuitem", name="Save and Export Notebook As").hover()
-    entry = page.get_by_role("menuitem", name=re.compile("Enginebook", re.IGNORECASE))
-    with page.context.expect_page() as opened, opened.value.expect_download() as download:
-        entry.click()
-    text = download.value.path().read_text(encoding="utf-8")
-    assert "Content-Security-Policy" in text
-    assert text.count("<figure") >= 2
+    page.locator(".lm-Menu-item", has_text="Save and Export Notebook As").hover()
+    page.locator(".lm-Menu-item", has_text="Enginebook").wait_for()
+    page.keyboard.press("Escape")
+    # What the entry opens; as a window of its own, which a browser without a user would hold back.
+    address = f"{lab.url}/nbconvert/enginebook/{NOTEBOOK}?download=true"
+    answer = page.context.request.get(address, headers={"Authorization": f"token {lab.token}"})
+    assert answer.ok, answer.status_text
+    assert "Content-Security-Policy" in answer.text()
+    assert answer.text().count('<figure class="eb-chart"') >= 2
