@@ -13,7 +13,7 @@ from enginebook.engines.registry import adapter
 from enginebook.errors import EngineError
 from enginebook.lifecycle.models import prepare_model
 from enginebook.lifecycle.server import Server
-from enginebook.load import Sampler, Slo, Target, Workload, read_records, run_load
+from enginebook.load import Records, Sampler, Slo, Target, Workload, read_records, run_load
 from enginebook.load.saturation import Probe, find_capacity
 from enginebook.load.target import ConstraintField
 from enginebook.metrics.gate import gate
@@ -74,16 +74,7 @@ def _measure(
             directory=work,
             on_progress=lambda p: progress.update(label=f"{label}, {p.done}/{p.total} requests"),
         )
-    verdict = gate(records, load, s.summary())
-    if not verdict.completed:
-        raise EngineError(f"no request of {label} was completed: {verdict.first_error}")
-    return _measured(server, started) | {
-        "gate_ok": verdict.ok,
-        "flags": list(verdict.flags),
-        "checks": verdict.checks,
-        "others_cpu_share": s.summary().get("others_cpu_share"),
-        "workload": load.to_dict(),
-    }
+    return _judged(cell, load, records, s.summary()) | _measured(server, started)
 
 
 def _search(
@@ -108,17 +99,23 @@ def _search(
         )
     for file in (work / _telling(found)).iterdir():
         file.rename(work / file.name)
-    records = read_records(work)
-    verdict = gate(records, load, s.summary())
+    judged = _judged(cell, load, read_records(work), s.summary())
+    return judged | _measured(server, started) | {"search": found}
+
+
+def _judged(
+    cell: Cell, load: Workload, records: Records, samples: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return what the equal-work gate says of a cell's records."""
+    verdict = gate(records, load, samples)
     if not verdict.completed:
         raise EngineError(f"no request of {cell.label} was completed: {verdict.first_error}")
-    return _measured(server, started) | {
+    return {
         "gate_ok": verdict.ok,
         "flags": list(verdict.flags),
         "checks": verdict.checks,
-        "others_cpu_share": s.summary().get("others_cpu_share"),
+        "others_cpu_share": samples.get("others_cpu_share"),
         "workload": load.to_dict(),
-        "search": found,
     }
 
 
