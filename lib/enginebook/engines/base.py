@@ -101,6 +101,9 @@ class Adapter(Protocol):
     def memory(self, log: Sequence[str]) -> list[MemoryPart]:
         """Read what the engine says of its own memory."""
 
+    def settled(self, log: Sequence[str]) -> dict[str, Any]:
+        """Read which options the engine settled on, by their common names."""
+
     def version_code(self) -> str:
         """Return Python source that prints the engine's version in its own environment."""
 

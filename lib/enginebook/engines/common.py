@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from enginebook.engines.base import EngineOptions, MemoryPart, ModelFormat, Phase
 from enginebook.engines.logs import Mark, MemoryLine, memory_from_lines, phases_from_marks
 from enginebook.engines.options import CommonOptions, parse_options
+from enginebook.engines.settings import Setting, settled
 
 T = TypeVar("T", bound=CommonOptions)
 
@@ -37,8 +38,8 @@ class EngineAdapter(Generic[T]):
         The engine's own options.
     distribution
         Whose version is the engine's.
-    marks, memory_lines
-        How its log tells phases and memory.
+    marks, memory_lines, settings
+        How its log tells phases, memory, and the options that it settled on.
     """
 
     id: str
@@ -52,6 +53,7 @@ class EngineAdapter(Generic[T]):
     features: Mapping[str, bool] = features()
     marks: ClassVar[Sequence[Mark]] = ()
     memory_lines: ClassVar[Sequence[MemoryLine]] = ()
+    settings: ClassVar[Sequence[Setting]] = ()
 
     def options(self, given: EngineOptions, *, where: str = "") -> T:
         """Return options as the engine's own type; InputError for unknown or wrong ones."""
@@ -68,6 +70,10 @@ class EngineAdapter(Generic[T]):
     def memory(self, log: Sequence[str]) -> list[MemoryPart]:
         """Read what the engine says of its own memory."""
         return memory_from_lines(log, self.memory_lines)
+
+    def settled(self, log: Sequence[str]) -> dict[str, Any]:
+        """Read which options the engine settled on, by their common names."""
+        return settled(log, self.settings)
 
     def version_code(self) -> str:
         """Return source that prints the version in the engine's own environment."""

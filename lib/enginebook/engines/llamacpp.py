@@ -14,6 +14,7 @@ from enginebook.engines.common import EngineAdapter, features
 from enginebook.engines.cpus import compute_cpus
 from enginebook.engines.logs import Mark, MemoryLine
 from enginebook.engines.options import CommonOptions
+from enginebook.engines.settings import Setting, off_if, text
 from enginebook.engines.speculation import Speculative
 from enginebook.study import NonNegativeInt, PositiveInt
 
@@ -32,6 +33,19 @@ MEMORY = (
         "activations", r"compute buffer size =\s+([\d.]+) MiB", "MiB", "log: compute buffer size"
     ),
     MemoryLine("other", r"output buffer size =\s+([\d.]+) MiB", "MiB", "log: output buffer size"),
+)
+
+SETTINGS = (
+    Setting("max_num_seqs", r"llama_context: n_seq_max\s+= (\d+)"),
+    Setting("max_model_len", r"llama_context: n_ctx_seq\s+= (\d+)"),
+    Setting("kv_tokens", r"llama_context: n_ctx\s+= (\d+)"),
+    Setting("prefill_budget", r"llama_context: n_batch\s+= (\d+)"),
+    Setting("micro_batch", r"llama_context: n_ubatch\s+= (\d+)"),
+    Setting("flash_attention", r"llama_context: flash_attn\s+= (\w+)", text),
+    Setting("kv_cache_dtype", r"llama_kv_cache: size = .*K \((\w+)\)", text),
+    Setting("threads", r"llama threadpool init, n_threads = (\d+)"),
+    Setting("prefix_cache", r"load_model: prompt cache is (\w+)", off_if("disabled")),
+    Setting("speculative", r"common_specu\w*: adding speculative implementation '([\w-]+)'", text),
 )
 
 
@@ -64,6 +78,7 @@ class LlamaCpp(EngineAdapter[LlamaCppOptions]):
     distribution = "xllamacpp"  # the last part of its version is the build of llama.cpp
     marks = MARKS
     memory_lines = MEMORY
+    settings = SETTINGS
     model_format: ModelFormat = "gguf"
     metrics: Mapping[str, str] = {
         "running": "llamacpp:requests_processing",

@@ -11,6 +11,7 @@ from enginebook.engines.common import FEATURES, EngineAdapter, features, flags
 from enginebook.engines.cpus import compute_cpus
 from enginebook.engines.logs import Mark, MemoryLine
 from enginebook.engines.options import CpuTorchOptions
+from enginebook.engines.settings import Setting, inverse, text
 from enginebook.study import PositiveInt
 
 STUBS = Path(__file__).parent / "launchers" / "sglang_cpu_stubs"
@@ -36,6 +37,25 @@ MEMORY = (
     MemoryLine("graphs", r"Capture .*graph end.*mem usage=([\d.]+) GB", "GiB", "log: capture"),
 )
 
+SETTINGS = (
+    Setting("dtype", r"server_args=.*?'dtype': ('\w+')", text),
+    Setting("dtype", r"KV Cache is allocated\. dtype: ([\w.]+)", text),
+    Setting("max_model_len", r"max_total_num_tokens=.*?context_len=(\d+)"),
+    Setting("max_num_seqs", r"max_total_num_tokens=.*?max_running_requests=(\d+)"),
+    Setting("prefill_budget", r"max_total_num_tokens=.*?chunked_prefill_size=(-?\d+)"),
+    Setting("kv_tokens", r"max_total_num_tokens=(\d+)"),
+    Setting("block_size", r"server_args=.*?'page_size': (\d+)"),
+    Setting("prefix_cache", r"server_args=.*?'disable_radix_cache': (\w+)", inverse),
+    Setting("kv_cache_dtype", r"server_args=.*?'kv_cache_dtype': ('\w+')", text),
+    Setting("quantization", r"server_args=.*?'quantization': ('[\w-]+'|None)", text),
+    Setting("tensor_parallel", r"server_args=.*?'tp_size': (\d+)"),
+    Setting("memory_fraction", r"server_args=.*?'mem_fraction_static': ([\d.]+)"),
+    Setting("speculative", r"server_args=.*?'speculative_algorithm': ('\w+'|None)", text),
+    Setting("attention", r"server_args=.*?'attention_backend': ('\w+'|None)", text),
+    Setting("grammar", r"server_args=.*?'grammar_backend': ('\w+'|None)", text),
+    Setting("overlap", r"server_args=.*?'disable_overlap_schedule': (\w+)", inverse),
+)
+
 
 class SglangOptions(CpuTorchOptions):
     """Options of SGLang.
@@ -58,6 +78,7 @@ class Sglang(EngineAdapter[SglangOptions]):
     distribution = "sglang"
     marks = MARKS
     memory_lines = MEMORY
+    settings = SETTINGS
     ready_path = "/ready"  # /health would generate a token with every poll
     metrics: Mapping[str, str] = {
         "running": "sglang:num_running_reqs",

@@ -13,6 +13,7 @@ from enginebook.engines.common import FEATURES, EngineAdapter, features, flags
 from enginebook.engines.cpus import compute_cpus, computes_bfloat16
 from enginebook.engines.logs import Mark, MemoryLine
 from enginebook.engines.options import CpuTorchOptions
+from enginebook.engines.settings import Setting, flag, inverse, text
 from enginebook.study import PositiveInt
 
 LAUNCHER = Path(__file__).parent / "launchers" / "vllm_serve.py"
@@ -40,6 +41,22 @@ MEMORY = (
     ),
     MemoryLine("activations", _ACTUAL + r"([\d.]+) GiB for peak", "GiB", "log: peak activation"),
     MemoryLine("other", r"([\d.]+) GiB for non-torch", "GiB", "log: non-torch memory"),
+)
+
+# Of the line that begins with "Initializing a V1 LLM engine".
+SETTINGS = (
+    Setting("dtype", r"with config: .*?\bdtype=([\w.]+)", text),
+    Setting("max_model_len", r"with config: .*?\bmax_seq_len=(\d+)"),
+    Setting("prefix_cache", r"with config: .*?\benable_prefix_caching=(\w+)", flag),
+    Setting("chunked_prefill", r"with config: .*?\benable_chunked_prefill=(\w+)", flag),
+    Setting("prefill_budget", r"'compile_ranges_endpoints': \[(?:\d+, )*(\d+)\]"),
+    Setting("graphs", r"with config: .*?\benforce_eager=(\w+)", inverse),
+    Setting("kv_tokens", r"KV cache size: ([\d,]+) tokens"),
+    Setting("kv_cache_dtype", r"with config: .*?\bkv_cache_dtype=(\w+)", text),
+    Setting("quantization", r"with config: .*?\bquantization=([\w-]+)", text),
+    Setting("tensor_parallel", r"with config: .*?\btensor_parallel_size=(\d+)"),
+    Setting("speculative", r"with config: .*?\bspeculative_config=(None|\w+\([^)]*\))", text),
+    Setting("grammar", r"StructuredOutputsConfig\(backend='(\w+)'", text),
 )
 
 
@@ -78,6 +95,7 @@ class Vllm(EngineAdapter[VllmOptions]):
     options_type = VllmOptions
     marks = MARKS
     memory_lines = MEMORY
+    settings = SETTINGS
     metrics: Mapping[str, str] = {
         "running": "vllm:num_requests_running",
         "waiting": "vllm:num_requests_waiting",

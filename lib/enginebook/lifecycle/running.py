@@ -141,6 +141,12 @@ class Server:
         parts = self._adapter.memory([line for _, line in read_log(self.log)])
         return [p for p in parts if p.component != "total"] + self._total()
 
+    def settled(self) -> dict[str, Any]:
+        """Return the options that the engine settled on, by common names; empty when unknown."""
+        if self._adapter is None:
+            return {}
+        return self._adapter.settled([line for _, line in read_log(self.log)])
+
     def _total(self) -> list[MemoryPart]:
         now = gpu.look()
         held = gpu.process_memory_bytes(self.processes())

@@ -39,6 +39,9 @@ class FakeAdapter:
     def memory(self, log: Sequence[str]) -> list[MemoryPart]:
         return [MemoryPart("weights", 1000, "log") for line in log if "loading" in line]
 
+    def settled(self, log: Sequence[str]) -> dict[str, object]:
+        return {"threads": 1} if log else {}
+
     def version_code(self) -> str:
         return "print('9.9')"
 

@@ -37,6 +37,7 @@ def server_facts(server: Server) -> dict[str, Any]:
         "argv": list(server.command.argv),
         "env": dict(server.command.env),
         "options": json_values(dict(server.options)),
+        "settled": json_values(server.settled()),
         "ready_s": server.ready_s,
         "first_token_s": server.first_token_s,
         "phases": json_values([asdict(phase) for phase in server.phases]),
