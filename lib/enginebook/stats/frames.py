@@ -9,8 +9,9 @@ from typing import Any, Final
 
 import polars as pl
 
+from enginebook.stats.families import family_by_series, family_of
 from enginebook.stats.intervals import Interval, geometric_interval, mean_interval
-from enginebook.stats.metrics import KEYS, PRIMARY, better, checked_cells
+from enginebook.stats.metrics import KEYS, PRIMARY, better, checked_cells, is_share
 from enginebook.stats.pairs import Pairs, holm, paired_ratio, pairs_of
 from enginebook.stats.verdicts import Verdict, judge_pairs, p_of_win
 
@@ -24,8 +25,9 @@ COMPARISON_SCHEMA: Final = {
     "output_tokens": pl.Int64, "metric": pl.String, "engine_a": pl.String, "engine_b": pl.String,
     "n_pairs": pl.Int64, "ratio": pl.Float64, "low": pl.Float64, "high": pl.Float64,
     "verdict": pl.String, "reason": pl.String, "blocks_needed": pl.Int64,
-    "margin": pl.Float64, "p_value": pl.Float64, "p_holm": pl.Float64,
+    "margin": pl.Float64, "p_value": pl.Float64, "p_holm": pl.Float64, "error_family": pl.String,
 }  # fmt: skip
+_UNKNOWN: Final = ("defaults", False)
 NoiseFloor = float | Mapping[str, float] | None
 
 
@@ -48,7 +50,7 @@ def points(cells: pl.DataFrame) -> pl.DataFrame:
 
 
 def _interval(metric: str, values: list[float]) -> Interval:
-    ranked = better(metric) != 0 and all(v > 0 for v in values)
+    ranked = better(metric) != 0 and not is_share(metric) and all(v > 0 for v in values)
     return geometric_interval(values) if ranked else mean_interval(values)
 
 
@@ -59,6 +61,13 @@ class _Rules:
     margin: float
     floor: NoiseFloor
     simulated: frozenset[str]
+    groups: Mapping[str, tuple[str, bool]] | None  # engine to (arm, simulated); None: all are one
+
+    def comparable(self, a: str, b: str) -> bool:
+        """Return whether two engines are of one arm, and both real or both simulated."""
+        if self.groups is None:
+            return True
+        return self.groups.get(a, _UNKNOWN) == self.groups.get(b, _UNKNOWN)
 
     def floor_of(self, metric: str) -> float:
         """Return the noise floor of one metric; 0 where none was measured."""
@@ -88,6 +97,7 @@ class _Row:
     p_value: float | None = None
     p_holm: float | None = None
     rivals: int = 1
+    family: str | None = None
 
     @property
     def gain(self) -> Pairs | None:
@@ -105,8 +115,10 @@ def comparisons(
     simulated_engines: Collection[str] = (),
     *,
     primary: Collection[str] = PRIMARY,
+    arms: pl.DataFrame | None = None,
+    loads: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
-    """Return every pair of engines in every cell, with a verdict on the first against the second.
+    """Return pairs of engines in every cell, with a verdict on the first against the second.
 
     Parameters
     ----------
@@ -122,20 +134,40 @@ def comparisons(
     simulated_engines
         Engines that are simulated; they are never ranked against real ones.
     primary
-        Metrics that share one error rate: Holm's correction runs over all their rows together. The
-        other metrics are exploratory and uncorrected.
+        Metrics that are corrected for their number by Holm's method, within families (see
+        `enginebook.stats.families`): a family is one kind of question, such as plain load, and
+        its rows share one error rate. The other metrics are exploratory and uncorrected.
+    arms
+        The `arms` frame (engine, arm, simulated are read). With it only engines of one arm are
+        paired, and simulated ones with simulated ones; None: every engine with every other.
+    loads
+        The `loads` frame, which says what kind of question each series asks; None: all are one
+        family.
     """
     frame = checked_cells(cells)
     frame = frame.filter(pl.col("metric").is_in([m for m in frame["metric"].unique() if better(m)]))
     if metrics is not None:
         frame = frame.filter(pl.col("metric").is_in(list(metrics)))
-    rules = _Rules(margin, noise_floor, frozenset(simulated_engines))
+    rules = _Rules(margin, noise_floor, frozenset(simulated_engines), _groups(arms))
+    by_series = family_by_series(loads)
     rows: list[_Row] = []
     for key, group in frame.group_by(KEYS, maintain_order=True):
         sides = _sides(group)
         named = dict(zip(KEYS, key, strict=True))
-        rows += [_compare(named, sides, names, rules) for names in combinations(sides, 2)]
-    return pl.DataFrame([_record(r) for r in _adjusted(rows, primary)], schema=COMPARISON_SCHEMA)
+        family = family_of(named["metric"], named["scenario"], by_series, primary)
+        rows += [
+            replace(_compare(named, sides, names, rules), family=family)
+            for names in combinations(sides, 2)
+            if rules.comparable(*names)
+        ]
+    return pl.DataFrame([_record(r) for r in _adjusted(rows)], schema=COMPARISON_SCHEMA)
+
+
+def _groups(arms: pl.DataFrame | None) -> dict[str, tuple[str, bool]] | None:
+    if arms is None:
+        return None
+    known = arms.select("engine", "arm", pl.col("simulated").fill_null(value=False))
+    return {str(engine): (str(arm), bool(simulated)) for engine, arm, simulated in known.rows()}
 
 
 def _sides(group: pl.DataFrame) -> dict[str, _Side]:
@@ -194,13 +226,17 @@ def _gate_failure(sides: Mapping[str, _Side]) -> str:
     return ""
 
 
-def _adjusted(rows: list[_Row], primary: Collection[str]) -> list[_Row]:
-    """Return the rows with Holm's p values over the primary metrics' testable rows."""
-    family = [i for i, r in enumerate(rows) if r.key["metric"] in primary and r.p_value is not None]
-    adjusted = holm([rows[i].p_value or 0.0 for i in family])
+def _adjusted(rows: list[_Row]) -> list[_Row]:
+    """Return the rows with Holm's p values over the testable rows of each family."""
+    families: dict[str, list[int]] = {}
+    for i, row in enumerate(rows):
+        if row.family is not None and row.p_value is not None:
+            families.setdefault(row.family, []).append(i)
     out = list(rows)
-    for i, p in zip(family, adjusted, strict=True):
-        out[i] = replace(rows[i], p_holm=p, rivals=len(family))
+    for members in families.values():
+        adjusted = holm([rows[i].p_value or 0.0 for i in members])
+        for i, p in zip(members, adjusted, strict=True):
+            out[i] = replace(rows[i], p_holm=p, rivals=len(members))
     return out
 
 
@@ -220,6 +256,7 @@ def _record(row: _Row) -> dict[str, Any]:
         "margin": row.margin,
         "p_value": row.p_value,
         "p_holm": row.p_holm,
+        "error_family": row.family,
     }
 
 

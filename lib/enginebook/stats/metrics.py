@@ -10,8 +10,10 @@ from enginebook.errors import InputError
 
 KEYS: Final = ("scenario", "concurrency", "input_tokens", "output_tokens", "metric")
 PRIMARY: Final = ("output_tokens_per_s", "ttft_p50_ms", "tpot_p50_ms")
-_MORE_IS_BETTER: Final = ("_per_s", "_per_joule", "_per_usd", "_slo_share")
-_LESS_IS_BETTER: Final = ("_ms", "_bytes", "_joules", "_joules_per_token", "_usd_per_million")
+_MORE_IS_BETTER: Final = ("_per_s", "_per_joule", "_per_usd", "slo_share", "valid_json_share")
+_LESS_IS_BETTER: Final = (
+    "_ms", "_bytes", "_joules", "_joules_per_token", "_j_per_output_token", "_usd_per_million",
+)  # fmt: skip
 CELL_SCHEMA: Final = {
     "engine": pl.String,
     "scenario": pl.String,
@@ -26,10 +28,21 @@ CELL_SCHEMA: Final = {
 
 
 def better(metric: str) -> int:
-    """Return +1 where more of a metric is better, -1 where less is, 0 where it ranks nothing."""
-    if metric.endswith(_MORE_IS_BETTER):
+    """Return +1 where more of a metric is better, -1 where less is, 0 where it ranks nothing.
+
+    What follows a dot names an objective (``goodput_per_s.chat``) and has no part in it. A cached
+    share and a power ranks nothing: more of the one is no merit without a shorter time, less of the
+    other none without the energy of an answer.
+    """
+    stem = metric.split(".", 1)[0]
+    if stem.endswith(_MORE_IS_BETTER):
         return 1
-    return -1 if metric.endswith(_LESS_IS_BETTER) else 0
+    return -1 if stem.endswith(_LESS_IS_BETTER) else 0
+
+
+def is_share(metric: str) -> bool:
+    """Return whether a metric is a share of something, from 0 to 1."""
+    return metric.split(".", 1)[0].endswith("_share")
 
 
 def checked_cells(cells: pl.DataFrame) -> pl.DataFrame:

@@ -96,19 +96,15 @@ def compare_engines(book: Book) -> Compared:
 def _comparisons(book: Book, cells: pl.DataFrame) -> pl.DataFrame:
     """Return comparisons within each arm: defaults with defaults, equalised with equalised.
 
-    Engines of different arms differ on purpose; their figures stand side by side without a verdict.
+    Engines of different arms differ on purpose, and simulated ones stand for none: their figures
+    stand side by side without a verdict.
     """
-    arms = arms_frame(book.study)
-    simulated = arms.filter("simulated")["engine"].to_list()
-    parts = [
-        comparisons(
-            cells.filter(pl.col("engine").is_in(group["engine"].to_list())),
-            margin=book.study.margin,
-            simulated_engines=simulated,
-        )
-        for _, group in arms.group_by("arm", maintain_order=True)
-    ]
-    return pl.concat(parts)
+    return comparisons(
+        cells,
+        margin=book.study.margin,
+        arms=arms_frame(book.study),
+        loads=loads_frame(book.study),
+    )
 
 
 def _read_cells(book: Book) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[str]]:
