@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from enginebook.errors import InputError
 from enginebook.lifecycle.host import host_facts, host_id
 from enginebook.pipeline.executors_kubernetes import Kubernetes
-from enginebook.pipeline.executors_node import CLASS_VARIABLE, identity_of
+from enginebook.pipeline.executors_node import CLASS_VARIABLE, SHARE_VARIABLE, identity_of
 from enginebook.pipeline.executors_resources import Resources, device_of, gpus_of
 from enginebook.pipeline.executors_slurm import Slurm, SlurmOptions
 from enginebook.pipeline.executors_topology import Host, bus_ids, read_host, shared_parts
@@ -24,7 +24,6 @@ from enginebook.pipeline.plan import EXCLUSIVE, Plan
 from enginebook.study import Study
 
 NAMES = ("local", "slurm", "kubernetes")
-SHARE_VARIABLE = "ENGINEBOOK_SHARE_HOST"
 LOCAL_JOBS = 2
 """Jobs at once on this machine; those that measure are limited further."""
 
@@ -204,4 +203,12 @@ class Local:
         return shared_parts(self._host, self._jobs)
 
 
-__all__ = ["CLASS_VARIABLE", "NAMES", "Executor", "Local", "Wishes", "executor_of"]
+__all__ = [
+    "CLASS_VARIABLE",
+    "NAMES",
+    "SHARE_VARIABLE",
+    "Executor",
+    "Local",
+    "Wishes",
+    "executor_of",
+]

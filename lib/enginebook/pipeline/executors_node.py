@@ -22,6 +22,7 @@ from enginebook.lifecycle.host import GIB, host_facts
 from enginebook.store import digest_of
 
 CLASS_VARIABLE = "ENGINEBOOK_NODE_CLASS"
+SHARE_VARIABLE = "ENGINEBOOK_SHARE_HOST"
 _DIGEST = re.compile(r"[0-9a-f]{12}")
 _MEMORY_STEP_GIB = 8
 """Nodes of one kind differ in memory by what their firmware keeps."""

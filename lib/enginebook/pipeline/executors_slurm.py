@@ -158,7 +158,7 @@ class Slurm:
             *("--retries", str(o.retries), "--latency-wait", str(LATENCY_WAIT_S)),
             *("--slurm-init-seconds-before-status-checks", str(o.poll_s)),
             *("--seconds-between-status-checks", str(o.poll_s)),
-            *("--slurm-jobname-prefix", self.prefix),
+            *("--slurm-jobname-prefix", self.prefix, "--slurm-status-command", status_command()),
             # Jobs are taken again by Snakemake, which knows what is done; never by Slurm as well.
             "--slurm-no-requeue",
             *(("--slurm-reservation", o.reservation) if o.reservation else ()),
@@ -257,6 +257,19 @@ def default_partition() -> str | None:
         if name.endswith("*"):
             return name.removesuffix("*")
     return None
+
+
+def status_command() -> str:
+    """Return what tells how jobs ended: ``sacct``, or ``squeue`` where Slurm keeps no accounts."""
+    words = ["sacct", "--allocations", "--noheader", "--format=jobid"]
+    try:
+        done = subprocess.run(
+            words, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False
+        )
+    except (FileNotFoundError, subprocess.TimeoutExpired):
+        return "squeue"
+    # With accounting switched off it says so and still ends with 0.
+    return "sacct" if done.returncode == 0 and not done.stderr.strip() else "squeue"
 
 
 def assign_nodes(stages: Sequence[Stage], nodes: Sequence[str]) -> dict[str, str]:

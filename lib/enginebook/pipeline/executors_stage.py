@@ -9,10 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from enginebook.errors import EnginebookError
-from enginebook.pipeline.executors import SHARE_VARIABLE
 from enginebook.pipeline.executors_claims import own_part
-from enginebook.pipeline.executors_node import require_class
-from enginebook.pipeline.executors_resources import gpus_of
+from enginebook.pipeline.executors_node import SHARE_VARIABLE, require_class
 from enginebook.pipeline.executors_topology import bus_ids, read_host
 from enginebook.pipeline.plan import Plan, Stage
 from enginebook.store import read_json
@@ -36,6 +34,8 @@ def own_machine(plan: Plan, stage: Stage, outputs: Path) -> Iterator[None]:
     if not sharing:
         yield
         return
+    from enginebook.pipeline.executors_resources import gpus_of  # noqa: PLC0415 - takes a second
+
     engine = Study.model_validate(plan.study).engine(str(stage.parameters["engine"]))
     host = read_host(bus_ids(), sorted(os.sched_getaffinity(0)))
     with own_part(outputs, host, gpus_of(engine)):
