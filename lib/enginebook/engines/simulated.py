@@ -59,7 +59,9 @@ class Simulated(EngineAdapter[SimulatedOptions]):
         "prompt_tokens_total": "simulated:prompt_tokens_total",
         "generation_tokens_total": "simulated:generation_tokens_total",
     }
-    features = features("prefix_cache", "metrics", "dummy_weights", "force_length")
+    features = features(
+        "prefix_cache", "structured_output", "metrics", "dummy_weights", "force_length"
+    )
 
     def command(self, plan: LaunchPlan) -> Command:
         """Return the launcher's command line."""

@@ -11,7 +11,8 @@ from typing import Any
 
 from enginebook import store
 from enginebook.engines.base import Adapter, Command, EngineOptions, MemoryPart, Phase
-from enginebook.lifecycle import gpu, ports
+from enginebook.lifecycle import gpu, live_features, ports
+from enginebook.lifecycle.live_features import Feature
 from enginebook.lifecycle.logpump import read_log, tail
 from enginebook.lifecycle.owned import OwnedProcess, StopReport
 from enginebook.lifecycle.readiness import Address
@@ -146,6 +147,12 @@ class Server:
         if self._adapter is None:
             return {}
         return self._adapter.settled([line for _, line in read_log(self.log)])
+
+    def features(self) -> list[Feature]:
+        """Return what it really offers, found out by short requests; see `live_features`."""
+        if self._adapter is None or not self.alive():
+            return []
+        return live_features.look(self.base_url, self.model_id, self._adapter)
 
     def _total(self) -> list[MemoryPart]:
         now = gpu.look()

@@ -9,11 +9,11 @@ from enginebook.engines.settings import Setting, differences, flag, inverse, num
 
 VLLM = [
     (
-        "(EngineCore pid=6658) INFO [core.py:133] Initializing a V1 LLM engine (v0.32.0) with config: "
+        "(EngineCore pid=6658) INFO Initializing a V1 LLM engine (v0.32.0) with config: "
         "model='/m', speculative_config=SpeculativeConfig(method='ngram', model=None, "
         "num_spec_tokens=4), dtype=torch.float32, max_seq_len=2048, tensor_parallel_size=1, "
         "quantization=None, quantization_config=None, enforce_eager=True, kv_cache_dtype=auto, "
-        "structured_outputs_config=StructuredOutputsConfig(backend='auto', disable_any_whitespace=0), "
+        "structured_outputs_config=StructuredOutputsConfig(backend='auto', reasoning_parser=''), "
         "seed=0, enable_prefix_caching=True, enable_chunked_prefill=True, "
         "compilation_config={'compile_ranges_endpoints': [512, 2048], 'inductor_passes': {}}"
     ),

@@ -1,8 +1,9 @@
 """A simulated engine: the OpenAI interface over simulated_scheduler.py. Its text means nothing.
 
 For trying studies, notebooks and lifecycle quickly, and for faults on demand. Answers are words
-``t<number>``; prompts count by the model's tokenizer. It never stands in for a real engine: it
-says ``simulated`` in its version, its model list and every metric name.
+``t<number>``, or JSON where a schema is asked for; prompts count by the model's tokenizer. It never
+stands in for a real engine: it says ``simulated`` in its version, its model list and every metric
+name.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+import simulated_json  # type: ignore[import-not-found]
 from simulated_scheduler import Costs, Limits, Scheduler, Sequence  # type: ignore[import-not-found]
 
 FAULTS = ("none", "crash-at-start", "hang-at-start", "crash", "error", "truncate", "short", "deaf")
@@ -133,6 +135,8 @@ class Service:
             await self._error(writer, 500, "simulated failure")
             return True
         wanted = int(body.get("max_tokens") or body.get("max_completion_tokens") or 16)
+        pieces = constrained_pieces(body, number)
+        wanted = min(wanted, len(pieces)) if pieces else wanted
         if hit and self.args.fault == "short":
             wanted = max(1, wanted // 2)
         sequence = Sequence(tuple(self.count(prompt_of(body))), wanted)
@@ -140,7 +144,7 @@ class Service:
             await self._error(writer, TOO_LONG, "the request is longer than max_model_len")
             return True
         queue = self.engine.submit(sequence)
-        answer = Answer(self.args.name, number, body, sequence, chat=chat)
+        answer = Answer(self.args.name, number, body, sequence, pieces, chat=chat)
         try:
             if body.get("stream"):
                 cut = hit and self.args.fault == "truncate"
@@ -182,21 +186,35 @@ class Answer:
     """The JSON of one answer, whole or in pieces."""
 
     def __init__(
-        self, model: str, number: int, body: dict[str, Any], sequence: Any, *, chat: bool
+        self,
+        model: str,
+        number: int,
+        body: dict[str, Any],
+        sequence: Any,
+        pieces: list[str],
+        *,
+        chat: bool,
     ) -> None:
-        self.body, self.sequence, self.chat = body, sequence, chat
+        self.body, self.sequence, self.chat, self._pieces = body, sequence, chat, pieces
         self._seed = hash(sequence.prompt) % 997
         name = "chat.completion" if chat else "text_completion"
         self._base = {"id": f"sim-{number}", "object": name, "model": model}
 
+    @property
+    def _reason(self) -> str:
+        """Return why the answer ends: JSON ends by itself, text at its length."""
+        return "stop" if len(self._pieces) == self.sequence.output_tokens else "length"
+
     def word(self, position: int) -> str:
-        """Return the text of one token."""
+        """Return the text of one token; positions count from 1."""
+        if self._pieces:
+            return self._pieces[position - 1]
         return f" t{(self._seed + 31 * position) % 1000}"
 
     def event(self, text: str, *, last: bool) -> dict[str, Any]:
         """Return one event of a stream."""
         piece: dict[str, Any] = {"delta": {"content": text}} if self.chat else {"text": text}
-        choice = {"index": 0, "finish_reason": "length" if last else None, **piece}
+        choice = {"index": 0, "finish_reason": self._reason if last else None, **piece}
         return {**self._base, "choices": [choice]}
 
     def last(self) -> dict[str, Any]:
@@ -208,7 +226,7 @@ class Answer:
         text = "".join(words)
         message = {"role": "assistant", "content": text}
         piece: dict[str, Any] = {"message": message} if self.chat else {"text": text}
-        choice = {"index": 0, "finish_reason": "length", **piece}
+        choice = {"index": 0, "finish_reason": self._reason, **piece}
         return {**self._base, "choices": [choice], "usage": self.usage()}
 
     def usage(self) -> dict[str, Any]:
@@ -217,6 +235,12 @@ class Answer:
         details = {"cached_tokens": self.sequence.cached}
         total = {"prompt_tokens": prompt, "completion_tokens": made, "total_tokens": prompt + made}
         return {**total, "prompt_tokens_details": details}
+
+
+def constrained_pieces(body: dict[str, Any], seed: int) -> list[str]:
+    """Return the tokens of an answer whose form is given, or nothing."""
+    schema = simulated_json.constraint(body)
+    return list(simulated_json.pieces(schema, seed)) if schema is not None else []
 
 
 def chunk(text: str) -> bytes:
