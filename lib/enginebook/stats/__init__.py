@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from enginebook.stats.crossing import Crossing, crossing_of, crossovers
+    from enginebook.stats.floors import MeasuredFloor, noise_floor_of_run, run_folder
     from enginebook.stats.frames import comparisons, points
     from enginebook.stats.intervals import (
         Interval,
@@ -46,6 +47,7 @@ _PLACES = {
     "Crossing": "crossing",
     "Interval": "intervals",
     "PRIMARY": "metrics",
+    "MeasuredFloor": "floors",
     "Pairs": "pairs",
     "SequentialPlan": "sequential",
     "Verdict": "verdicts",
@@ -63,6 +65,7 @@ _PLACES = {
     "mean_interval": "intervals",
     "minimum_detectable_effect": "planner",
     "noise_floor": "noise",
+    "noise_floor_of_run": "floors",
     "paired_ratio": "pairs",
     "pairs_of": "pairs",
     "per_run_interval": "resampling",
@@ -76,6 +79,7 @@ _PLACES = {
     "quantile_floor": "intervals",
     "quantile_interval": "intervals",
     "requests_for_mean": "planner",
+    "run_folder": "floors",
     "sequential_power": "sequential",
     "within_run_interval": "resampling",
 }
@@ -84,6 +88,7 @@ __all__ = [
     "PRIMARY",
     "Crossing",
     "Interval",
+    "MeasuredFloor",
     "Pairs",
     "SequentialPlan",
     "Verdict",
@@ -101,6 +106,7 @@ __all__ = [
     "mean_interval",
     "minimum_detectable_effect",
     "noise_floor",
+    "noise_floor_of_run",
     "paired_ratio",
     "pairs_of",
     "per_run_interval",
@@ -114,6 +120,7 @@ __all__ = [
     "quantile_floor",
     "quantile_interval",
     "requests_for_mean",
+    "run_folder",
     "sequential_power",
     "within_run_interval",
 ]

@@ -94,6 +94,7 @@ class _Row:
     interval: Interval
     margin: float
     refusal: str  # why there can be no verdict, or empty
+    by_floor: bool = False  # the margin is the host's noise floor
     p_value: float | None = None
     p_holm: float | None = None
     rivals: int = 1
@@ -196,13 +197,15 @@ def _compare(
         or ("a value of 0 has no ratio" if len(kept) < len(common) else "")
         or ("" if common else "no block holds a value for both engines")
     )
+    floor = rules.floor_of(key["metric"])
     row = _Row(
         key=key,
         engines=names,
         pairs=pairs_of(*values) if kept else None,
         interval=paired_ratio(*values),
-        margin=max(rules.margin, rules.floor_of(key["metric"])),
+        margin=max(rules.margin, floor),
         refusal=refusal,
+        by_floor=floor > rules.margin,
     )
     if refusal or row.gain is None:
         return row
@@ -263,4 +266,7 @@ def _record(row: _Row) -> dict[str, Any]:
 def _verdict(row: _Row) -> Verdict:
     if row.refusal or row.gain is None:
         return Verdict("no verdict", row.refusal)
-    return judge_pairs(row.gain, row.margin, row.p_holm, row.rivals)
+    verdict = judge_pairs(row.gain, row.margin, row.p_holm, row.rivals)
+    if not row.by_floor:
+        return verdict
+    return replace(verdict, reason=f"{verdict.reason}; the margin is this host's noise floor")

@@ -16,6 +16,7 @@ from enginebook.stats import (
     comparisons,
     crossing_of,
     goodput,
+    judge_pairs,
     mean_interval,
     noise_floor,
     per_run_interval,
@@ -23,12 +24,15 @@ from enginebook.stats import (
     planning_sd,
     points,
     pooled_interval,
+    power_to_win,
     quantile_interval,
     sequential_power,
     within_run_interval,
 )
+from enginebook.stats.pairs import pairs_of_logs
 
 STUDIES = 2000
+PLANTED = 6000  # a share of 90.5 % is read to 0.4 points
 
 
 def share_covering(intervals, truth):
@@ -70,19 +74,35 @@ def test_a_difference_as_large_as_the_margin_wins_in_5_percent_at_most():
     assert share(found, "tie") <= 0.06
 
 
+def found_words(rng, blocks, effect, margin):
+    """Return the verdicts on PLANTED studies with a planted effect, in parts that fit in memory."""
+    words = []
+    for _ in range(PLANTED // 500):
+        a, b = log_values(rng, 500, blocks, effect)
+        words += [judge_pairs(pairs_of_logs(d), margin).word for d in a - b]
+    return words
+
+
+# The planner is exact for normal log ratios and gives at least 90 %; heavy-tailed starts (t with 4
+# degrees of freedom) find slightly more, as most studies are quieter than their spread says.
 def test_a_planted_difference_is_found_with_the_planned_blocks():
     blocks = blocks_to_win(PAIR_SD, effect=0.05, margin=0.03)
-    a, b = log_values(np.random.default_rng(30), STUDIES, blocks, effect=0.05)
-    found = comparisons(cells_frame({"a": a, "b": b}), margin=0.03, primary=())
-    assert share(found, "faster") >= 0.88  # t(4) noise: the plan is made for the normal law
-    assert share(found, "slower") == 0
+    words = found_words(np.random.default_rng(30), blocks, effect=0.05, margin=0.03)
+    assert words.count("faster") >= 0.9 * PLANTED
+    assert words.count("slower") == 0
 
 
 def test_without_a_margin_the_plan_for_5_percent_is_exact():
     blocks = blocks_to_win(PAIR_SD, effect=0.05)
-    a, b = log_values(np.random.default_rng(31), STUDIES, blocks, effect=0.05)
-    found = comparisons(cells_frame({"a": a, "b": b}), margin=1e-9, primary=())
-    assert share(found, "faster") >= 0.9
+    words = found_words(np.random.default_rng(31), blocks, effect=0.05, margin=1e-9)
+    assert words.count("faster") >= 0.9 * PLANTED
+
+
+def test_one_block_fewer_than_planned_would_not_do():
+    for effect, margin in ((0.05, 0.0), (0.05, 0.03), (0.10, 0.03)):
+        blocks = blocks_to_win(PAIR_SD, effect, margin)
+        assert power_to_win(blocks - 1, PAIR_SD, effect, margin) < 0.9
+        assert 0.9 <= power_to_win(blocks, PAIR_SD, effect, margin) < 0.95
 
 
 def test_a_plan_from_a_pilot_keeps_its_power():
@@ -99,9 +119,8 @@ def test_a_plan_from_a_pilot_keeps_its_power():
 
 def test_equal_engines_tie_with_the_planned_blocks():
     blocks = blocks_to_tie(PAIR_SD, margin=0.05)
-    a, b = log_values(np.random.default_rng(33), STUDIES, blocks, effect=0.0)
-    found = comparisons(cells_frame({"a": a, "b": b}), margin=0.05, primary=())
-    assert share(found, "tie") >= 0.88
+    words = found_words(np.random.default_rng(33), blocks, effect=0.0, margin=0.05)
+    assert words.count("tie") >= 0.9 * PLANTED
 
 
 def test_holm_keeps_a_whole_table_below_5_percent():
@@ -149,8 +168,8 @@ def test_looking_after_every_block_without_a_plan_would_not():
 def test_sequential_plans_find_a_planted_difference_and_stop_early():
     plan = plan_sequential(PAIR_SD, effect=0.10, margin=0.03)
     rng = np.random.default_rng(62)
-    d = PAIR_SD * rng.standard_normal((STUDIES, plan.looks[-1])) + math.log1p(0.10)
-    assert np.mean([stopped(plan, row) == "faster" for row in d]) >= 0.88
+    d = PAIR_SD * rng.standard_normal((PLANTED, plan.looks[-1])) + math.log1p(0.10)
+    assert np.mean([stopped(plan, row) == "faster" for row in d]) >= 0.9
     power, length = sequential_power(plan, PAIR_SD, 0.10)
     assert power >= 0.9
     assert length < plan.looks[-1]

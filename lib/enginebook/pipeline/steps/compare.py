@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from enginebook.pipeline.book import Book
 from enginebook.pipeline.steps.frames import arms_frame, lifecycle_frames, loads_frame
 from enginebook.pipeline.steps.greedy import agreement
 from enginebook.pipeline.steps.physics import Audited, audit_study
-from enginebook.stats import comparisons, points
+from enginebook.stats import comparisons, noise_floor_of_run, points, run_folder
 from enginebook.store import read_json, write_json
 from enginebook.study import Cell, EngineSpec
 
@@ -102,9 +103,18 @@ def _comparisons(book: Book, cells: pl.DataFrame) -> pl.DataFrame:
     return comparisons(
         cells,
         margin=book.study.margin,
+        noise_floor=_noise_floor(book),
         arms=arms_frame(book.study),
         loads=loads_frame(book.study),
     )
+
+
+def _noise_floor(book: Book) -> Mapping[str, float] | None:
+    """Return the floor by metric of the A/A run that the study names; None where it names none."""
+    if book.study.noise_floor is None:
+        return None
+    folder = run_folder(book.study.noise_floor, book.outputs)
+    return noise_floor_of_run(folder, book.plan.host_id).by_metric
 
 
 def _read_cells(book: Book) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[str]]:
