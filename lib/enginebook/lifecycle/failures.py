@@ -24,10 +24,11 @@ def _known(pattern: str, meaning: str, remedy: str) -> Known:
 # The first that matches is told: special before general.
 KNOWN = (
     _known(
-        r"No available memory for the cache blocks|Not enough memory.*kv|kv cache.*larger than the"
-        r" available|failed to allocate.*kv",
+        r"No available memory for the cache blocks|leave no GPU memory for the KV cache|Not enough"
+        r" memory.*kv|kv cache.*larger than the available|failed to allocate.*kv",
         "no memory is left for the KV cache after the weights",
-        "serve a smaller or quantised model, shorten max_model_len, or use more devices",
+        "serve a smaller or quantised model, shorten max_model_len, use more devices, free memory "
+        "that others hold, or raise memory_fraction",
     ),
     _known(
         r"CUDA out of memory|OutOfMemoryError|CUDA error: out of memory|cudaErrorMemoryAllocation",
@@ -60,7 +61,8 @@ KNOWN = (
         "update the driver, or choose a recipe for an older CUDA",
     ),
     _known(
-        r"Found no NVIDIA driver|No CUDA GPUs are available|Failed to infer device type|no GPU",
+        r"Found no NVIDIA driver|No CUDA GPUs are available|Failed to infer device type|"
+        r"no GPU (is|was|device|found)",
         "the engine finds no GPU",
         "choose a CPU recipe, or see enginebook doctor",
     ),

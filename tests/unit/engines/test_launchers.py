@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
@@ -117,6 +118,24 @@ def llama(folder, *extra):
     _, trouble = process.communicate(timeout=30)
     seen = folder / "seen.json"
     return line, process.returncode, trouble, json.loads(seen.read_text()) if seen.exists() else {}
+
+
+@pytest.mark.parametrize(
+    ("waits", "code"),
+    [
+        ("import time; time.sleep(60)", 0),
+        # a wait inside C that keeps the interpreter's lock
+        ("import ctypes; ctypes.PyDLL(None).sleep(60)", -signal.SIGALRM),
+    ],
+)
+def test_llamacpp_ends_though_its_server_waits_for_clients(fake_xllamacpp, waits, code):
+    with (fake_xllamacpp / "xllamacpp.py").open("a") as file:
+        file.write(f"def wait(self):\n    {waits}\nServer.__del__ = wait\n")
+    begun = time.monotonic()
+    line, status, trouble, _ = llama(fake_xllamacpp)
+    assert line.startswith("enginebook: listening on"), trouble
+    assert status == code
+    assert time.monotonic() - begun < 20
 
 
 def test_llamacpp_total_context_is_slots_times_context(fake_xllamacpp):

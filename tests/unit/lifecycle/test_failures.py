@@ -8,6 +8,7 @@ from enginebook.lifecycle.failures import KNOWN, ending, recognise
 
 LINES = [
     ("ValueError: No available memory for the cache blocks. Try increasing", "KV cache"),
+    ("ValueError: Loaded weights leave no GPU memory for the KV cache under", "KV cache"),
     ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.96 GiB.", "GPU's memory"),
     ("terminate called after throwing an instance of 'std::bad_alloc'", "machine's memory"),
     ("OSError: [Errno 98] Address already in use", "holds the port"),

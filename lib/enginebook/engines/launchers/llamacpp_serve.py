@@ -9,12 +9,13 @@ from __future__ import annotations
 import argparse
 import ctypes
 import json
+import os
 import signal
 import sys
 import threading
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 # llama.cpp says how large its buffers are at this verbosity only, and then logs dozens of lines for
 # each request too; so it is in force while the model is loaded and no longer.
@@ -26,6 +27,7 @@ SPECULATIVE_TYPES = {
     "eagle3": "COMMON_SPECULATIVE_TYPE_DRAFT_EAGLE3",
     "mtp": "COMMON_SPECULATIVE_TYPE_DRAFT_MTP",
 }
+CLOSE_S = 2
 KV_TYPES = {"f32": 0, "f16": 1, "q8_0": 8}  # numbers of enum ggml_type
 
 
@@ -129,8 +131,23 @@ def start(args: argparse.Namespace) -> Any:
     return server
 
 
-def main() -> int:
-    """Start the server, then wait for a signal."""
+def end(servers: list[Any]) -> NoReturn:
+    """Drop the server and exit, within a few seconds.
+
+    Its end waits for clients whose requests will never be answered any more. Should that hold the
+    interpreter as a whole, the kernel's alarm clock ends the process.
+    """
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(2 * CLOSE_S)
+    closing = threading.Thread(target=servers.clear, daemon=True)
+    closing.start()
+    closing.join(CLOSE_S)
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def main() -> NoReturn:
+    """Start the server, wait for a signal, and end."""
     stop = threading.Event()
 
     def on_signal(_number: int, _frame: FrameType | None) -> None:
@@ -138,11 +155,11 @@ def main() -> int:
 
     signal.signal(signal.SIGTERM, on_signal)
     signal.signal(signal.SIGINT, on_signal)
-    server = start(parse_arguments())
-    print(f"enginebook: listening on {server.listening_address}", flush=True)
+    servers = [start(parse_arguments())]
+    print(f"enginebook: listening on {servers[0].listening_address}", flush=True)
     stop.wait()
-    return 0
+    end(servers)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
