@@ -196,7 +196,8 @@ def _unpack(here: Place, log: Log) -> list[Path]:
     for name in missing:
         argv = [str(here.python), "-m", "compileall", "-q", "-j", "0", str(here.unpacked / name)]
         # Some packages hold templates that do not compile; they are never imported.
-        log.run(f"bytecode of {name}", argv, timeout_s=_BYTECODE_TIMEOUT_S)
+        env = {**os.environ, "PYTHONWARNINGS": "ignore"}
+        log.run(f"bytecode of {name}", argv, env=env, timeout_s=_BYTECODE_TIMEOUT_S)
     return folders
 
 

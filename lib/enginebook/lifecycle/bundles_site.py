@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from enginebook import paths, store
-from enginebook.engines.bundled import Slimming
+from enginebook.engines.bundled import Slimming, load_slimming
 from enginebook.engines.lock import Entry
 from enginebook.engines.recipes import Recipe, VenvEnvironment, slimming_of
 from enginebook.errors import InputError
@@ -93,11 +93,31 @@ def recipe_source(recipe: Recipe) -> Source:
 
 def workbook_source() -> Source:
     """Return the workbook's own packages as the source of a bundle, without those of developers."""
-    root = paths.project_root()
-    project = tomllib.loads((root / paths.MARKER).read_text(encoding="utf-8"))["project"]
-    lock = root / "requirements.lock"
+    project, lock = _project(), paths.project_root() / "requirements.lock"
+    slimming = load_slimming(paths.params_dir() / "bundles" / f"{WORKBOOK}.yaml")
     roots = tuple(project["dependencies"])
-    return Source(WORKBOOK, WORKBOOK, project["version"], lock, Slimming(), roots)
+    return Source(WORKBOOK, WORKBOOK, project["version"], lock, slimming, roots)
+
+
+def _project() -> dict[str, Any]:
+    text = (paths.project_root() / paths.MARKER).read_text(encoding="utf-8")
+    project: dict[str, Any] = tomllib.loads(text)["project"]
+    return project
+
+
+def _write_project(folder: Path) -> None:
+    """Write the workbook's own metadata, by which papermill and nbconvert find its plug-ins.
+
+    Its code is not carried: the checkout has it.
+    """
+    project = _project()
+    info = folder / f"{project['name']}-{project['version']}.dist-info"
+    header = f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
+    store.write_text(info / "METADATA", header)
+    lines = []
+    for group, entries in project["entry-points"].items():
+        lines += [f"[{group}]", *(f"{name} = {where}" for name, where in entries.items()), ""]
+    store.write_text(info / "entry_points.txt", "\n".join(lines))
 
 
 def make(
@@ -150,6 +170,8 @@ def _make(
     for folder, (names, held) in folders.items():
         log.say(f"unpacking and trimming {len(held)} packages of {folder}")
         packages += [_unpacked(n, e, folder, work, wheels) for n, e in sorted(held.items())]
+        if names == (WORKBOOK,):
+            _write_project(work / folder)
         slimmings = [s.slimming for s in sources if s.name in names]
         changes[folder] = _trimmed(work / folder, slimmings, request)
     log.say("compressing")

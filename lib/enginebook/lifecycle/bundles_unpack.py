@@ -34,6 +34,8 @@ MEMBERS = ".members.sha256"
 WORKBOOK = "workbook"
 FORMAT = 2
 _STEP = 1 << 20
+_DATA = ("share", "etc")
+_PROGRAM = "#!{python}\nimport sys\n\nfrom enginebook.cli import main\n\nsys.exit(main())\n"
 _SITES = """
 import json, os, sys
 found = [p for p in sys.path if os.path.basename(p) in ("site-packages", "dist-packages")]
@@ -241,6 +243,10 @@ def write_paths(venv: Path, folders: list[Path], sites: list[str]) -> None:
     lines = [str(f.resolve()) for f in folders]
     lines += [f"import site; site.addsitedir({s!r})" for s in sites if Path(s).is_dir()]
     (packages / "enginebook-bundle.pth").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    for folder in folders:  # data of packages, such as the templates of nbconvert
+        for name in _DATA:
+            if (folder / name).is_dir():
+                shutil.copytree(folder / name, venv / name, dirs_exist_ok=True)
 
 
 def make_venv(python: str, venv: Path) -> None:
@@ -292,8 +298,11 @@ def _main(args: argparse.Namespace, bundle: Path) -> None:
     unpack(bundle, archives, args.folder)
     if args.venv:
         make_venv(args.python, args.venv)
-        folders = [*args.path, *(args.folder / a for a in archives)]
-        write_paths(args.venv, folders, sites)
+        write_paths(args.venv, [*args.path, *(args.folder / a for a in archives)], sites)
+        program = args.venv / "bin" / "enginebook"
+        python = (args.venv / "bin" / "python").absolute()
+        program.write_text(_PROGRAM.format(python=python), encoding="utf-8")
+        program.chmod(0o755)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,9 @@ from enginebook.lifecycle.logged import Log
 _OLDEST_MINOR = 5  # manylinux_2_5 is manylinux1
 _NO_WHEEL = re.compile(r"No matching distribution found for ([A-Za-z0-9._-]+)==")
 _LEGACY = {5: "manylinux1", 12: "manylinux2010", 17: "manylinux2014"}
-_INSTALLED = ("purelib", "platlib")  # of a wheel's .data folder; scripts and headers stay out
+# Of a wheel's .data folder. "data" (share/jupyter ...) is meant for the environment's own folder;
+# it goes beside the packages, from where bundles_unpack links it. Scripts and headers stay out.
+_INSTALLED = ("purelib", "platlib", "data")
 _REGULAR = {0, 0o100000}  # Unix file types that a member may have; 0 where the maker set none
 
 

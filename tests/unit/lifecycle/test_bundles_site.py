@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from dataclasses import replace
 
 import pytest
 from site_support import (
@@ -23,13 +24,14 @@ from site_support import (
     request,
     source,
 )
-from wheel_support import only_from
+from wheel_support import lock_of, make_wheel, only_from
 
 from enginebook import store
 from enginebook.engines.recipes import ExistingEnvironment
 from enginebook.errors import InputError, InstallError
 from enginebook.lifecycle import bundles_site, bundles_unpack
 from enginebook.lifecycle.bundles_unpack import MEMBERS, BundleError, unpack
+from enginebook.paths import project_root
 
 
 @pytest.fixture(scope="module")
@@ -275,21 +277,30 @@ def test_the_workbook_is_followed_from_its_own_requirements():
     assert not any(text.startswith("pytest") for text in found.roots)
 
 
-def test_an_environment_for_the_workbook_sees_bundle_folder_and_host(made, tmp_path):
+def test_an_environment_for_the_workbook(tmp_path, original, monkeypatch):
     """As on a host that has nothing but Python: unpack.py makes what runs the command line."""
-    facts = made.facts
-    facts["recipes"]["workbook"] = facts["recipes"]["tiny"]
-    store.write_json(made.bundle / "bundle.json", facts)
-    (tmp_path / "lib").mkdir()
-    (tmp_path / "lib" / "ours.py").write_text("x = 1\n")
-    argv = [sys.executable, str(made.bundle / "unpack.py"), str(tmp_path / "out")]
-    argv += ["--venv", str(tmp_path / "wb"), "--path", str(tmp_path / "lib")]
-    subprocess.run([*argv, "--python", str(made.host)], check=True)
-    code = "import ours, tiny; print(tiny.SEEN[0])"
-    shown = subprocess.run(
-        [tmp_path / "wb" / "bin" / "python", "-c", code], capture_output=True, text=True, check=True
+    page = {"tool-1.0.data/data/share/tool/page.html": b"<html>", "tool.py": b"import bigtorch\n"}
+    tool = make_wheel(tmp_path / "index", "tool", "1.0", page, requires=["bigtorch"])
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "index"))
+    lock = tmp_path / "requirements.lock"
+    lock.write_text(lock_of(tool))
+    workbook = replace(bundles_site.workbook_source(), lock=lock, roots=("tool",))
+    bundles_site.make([workbook], request(), tmp_path / "b")
+    argv = [sys.executable, str(tmp_path / "b" / "unpack.py"), str(tmp_path / "out")]
+    argv += ["--venv", str(tmp_path / "wb"), "--path", str(project_root() / "lib")]
+    subprocess.run([*argv, "--python", str(original.host)], check=True)
+    assert (tmp_path / "wb" / "share" / "tool" / "page.html").read_bytes() == b"<html>"
+    code = (
+        "import enginebook, json, tool; from importlib.metadata import entry_points, version; "
+        "(found,) = entry_points(group='papermill.engine', name='enginebook'); "
+        "print(json.dumps([tool.bigtorch.VERSION, version('enginebook'), found.value]))"
     )
-    assert shown.stdout == "2.11\n"
+    python = tmp_path / "wb" / "bin" / "python"
+    shown = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True)
+    expected = "enginebook.pipeline.engine:TruthfulEngine"
+    assert json.loads(shown.stdout) == ["2.11", workbook.version, expected]
+    program = (tmp_path / "wb" / "bin" / "enginebook").read_text()
+    assert program.startswith(f"#!{python}\n")
 
 
 def test_sites_of_a_host_in_an_environment_are_its_own(made, tmp_path):

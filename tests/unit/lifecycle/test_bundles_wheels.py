@@ -148,9 +148,10 @@ def test_data_folders_go_where_an_installer_puts_them(tmp_path):
         "tiny-1.0.data/platlib/tiny/b.so": b"2",
         "tiny-1.0.data/purelib/c.py": b"3",
         "tiny-1.0.data/scripts/run": b"4",
+        "tiny-1.0.data/data/share/tiny/page.html": b"5",
     }
     written = unpack_wheel(make_wheel(tmp_path, "tiny", "1.0", files), tmp_path / "site")
-    assert {"tiny/a.py", "tiny/b.so", "c.py"} < set(written)
+    assert {"tiny/a.py", "tiny/b.so", "c.py", "share/tiny/page.html"} < set(written)
     assert (tmp_path / "site" / "tiny" / "b.so").read_bytes() == b"2"
     assert not list((tmp_path / "site").rglob("run"))
 
