@@ -15,6 +15,7 @@ from enginebook.errors import BAD_INPUT, INTERRUPTED, EnginebookError
 COMMANDS = {
     "run": "run a whole study: host, install, launch, load, compare, claims, report",
     "load": "load-test any OpenAI-compatible endpoint",
+    "load-worker": "take part in a load that another host coordinates",
     "compare": "compare two runs; exit 1 on a significant loss",
     "claims": "judge published claims by physics, and by a run",
     "report": "render a run's report again",
@@ -45,7 +46,7 @@ def _parser(chosen: str | None) -> argparse.ArgumentParser:
 
 
 def _module(name: str) -> ModuleType:
-    return importlib.import_module(f"enginebook.commands.{name}")
+    return importlib.import_module(f"enginebook.commands.{name.replace('-', '_')}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from enginebook.commands import load_hosts
 from enginebook.errors import DONE, MEASURED_FAILURE, InputError
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_work(parser.add_argument_group("work"))
     _add_answers(parser.add_argument_group("answers"))
     _add_precision(parser.add_argument_group("ending early"))
+    load_hosts.add_arguments(parser.add_argument_group("client hosts"))
     output = parser.add_argument_group("output")
     output.add_argument("--raw", type=Path, metavar="DIR", help="keep the wire records there")
     output.add_argument("--json", type=Path, metavar="FILE", help="write the summary there")
@@ -159,7 +161,7 @@ def workload_of(args: argparse.Namespace) -> Workload:
         think_time_s=args.think_time,
         max_seconds=args.max_seconds,
         request_timeout_s=args.timeout,
-        processes=args.processes,
+        processes=load_hosts.processes_of(args),
         answer_format=args.answer_format,
         schema_name=args.schema,
         precision=rule,
@@ -176,19 +178,20 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(
             f"{args.raw} is not empty", "raw records are never overwritten: name another"
         )
-    from enginebook.load import run_load
     from enginebook.metrics import summarise
     from enginebook.metrics.validity import validity
     from enginebook.store import write_json
 
     show = None if args.quiet or not sys.stderr.isatty() else _show
-    records = run_load(target, workload, directory=args.raw, on_progress=show)
+    records = load_hosts.make_load(args, target, workload, show)
     if show is not None:
         sys.stderr.write("\n")
     summary = summarise(records) | {"answers": validity(records, workload.to_dict())}
+    if "hosts" in records.instrument:
+        summary["hosts"] = records.instrument["hosts"]
     if args.json is not None:
         write_json(args.json, summary)
-    sys.stdout.write(text_of(summary) + "\n")
+    sys.stdout.write(load_hosts.hosts_text(records) + text_of(summary) + "\n")
     requests = summary["requests"]
     good = requests["completed"] > 0 and requests["failed"] == 0
     return DONE if good else MEASURED_FAILURE
