@@ -28,8 +28,10 @@ from enginebook.physics.capacity import (
 from enginebook.physics.hardware import Hardware, hardware_named, hardware_table
 from enginebook.physics.hypotheses import Hypothesis, fit_hypotheses, usual_hypotheses
 from enginebook.physics.little import littles_law
+from enginebook.physics.loads import with_work
 from enginebook.physics.models import model_named
 from enginebook.physics.precision import BF16, FP8, INT4_G128, NVFP4, Precision, precision_named
+from enginebook.physics.served import gguf_precision, most_tokens_a_step, served_precision
 from enginebook.physics.shapes import Experts, LatentAttention, ModelShape
 
 __all__ = [
@@ -51,18 +53,21 @@ __all__ = [
     "crossover_batch",
     "decode_bound",
     "fit_hypotheses",
+    "gguf_precision",
     "hardware_named",
     "hardware_table",
     "kv_bytes_per_token",
     "kv_capacity_tokens",
     "littles_law",
     "model_named",
+    "most_tokens_a_step",
     "possibility",
     "precision_named",
     "prefill_bound",
     "require_possible",
     "sequences_that_fit",
     "serial_rate_limit",
+    "served_precision",
     "served_rate_limit",
     "speculative_factor",
     "step_weight_bytes",
@@ -71,4 +76,5 @@ __all__ = [
     "weight_bytes",
     "weights_share",
     "widest_weights_bits",
+    "with_work",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 import polars as pl
@@ -31,7 +31,8 @@ AUDIT_SCHEMA: Final = {
     "engine": pl.String, "scenario": pl.String, "block": pl.Int64, "concurrency": pl.Int64,
     "input_tokens": pl.Int64, "output_tokens": pl.Int64, "metric": pl.String,
     "value": pl.Float64, "limit": pl.Float64, "limited_by": pl.String, "efficiency": pl.Float64,
-    "mbu": pl.Float64, "mfu": pl.Float64, "verdict": pl.String, "reason": pl.String,
+    "efficiency_here": pl.Float64, "mbu": pl.Float64, "mfu": pl.Float64, "verdict": pl.String,
+    "reason": pl.String,
 }  # fmt: skip
 
 
@@ -88,7 +89,13 @@ def audit_cells(
         For output_tokens_per_s, ttft_p50_ms and tpot_p50_ms: the limit in the metric's own unit,
         `efficiency` (limit over observed time: above 1 is impossible), `mbu` and `mfu` (bytes and
         FLOPs of the expected work over what the hardware moves and multiplies in that time; null
-        where a ceiling is unknown), verdict and reason.
+        where a ceiling is unknown), verdict and reason. `efficiency_here` is the same against the
+        rates that this host measured of its GPU, for the reader: no verdict rests on it.
+
+    Notes
+    -----
+    Columns `batch` and `cached_tokens` of the cells (see `loads.with_work`) stand over
+    `concurrency` and `work`.
     """
     done = work or WorkDone()
     rows = []
@@ -104,7 +111,10 @@ def audit_cells(
 def _audit(
     cell: Mapping[str, Any], shape: ModelShape, place: Placement, done: WorkDone
 ) -> dict[str, Any]:
-    limit_s, observed_s, spent = _LIMITS[cell["metric"]](cell, shape, place, done)
+    limit_of = _LIMITS[cell["metric"]]
+    limit_s, observed_s, spent = limit_of(cell, shape, place, done)
+    here = place.hardware.here
+    here_s = None if here is None else limit_of(cell, shape, replace(place, hardware=here), done)[0]
     efficiency = limit_s / observed_s
     verdict = possibility(efficiency, MEASURED_EXCESS if place.hardware.measured else 0.0)
     key = {k: cell[k] for k in AUDIT_SCHEMA if k in cell}
@@ -112,6 +122,7 @@ def _audit(
         "limit": _in_unit(cell, limit_s),
         "limited_by": spent.limit,
         "efficiency": efficiency,
+        "efficiency_here": None if here_s is None else here_s / observed_s,
         "mbu": spent.read_bytes / place.bandwidth / observed_s,
         "mfu": spent.flops / place.rate / observed_s if place.rate else None,
         "verdict": verdict,
@@ -126,12 +137,23 @@ def _in_unit(cell: Mapping[str, Any], limit_s: float) -> float | None:
     return limit_s * 1e3 if cell["metric"].endswith("_ms") else 1 / limit_s
 
 
+def _batch(cell: Mapping[str, Any]) -> int:
+    """Return how many requests were in flight at most."""
+    return int(cell.get("batch") or cell["concurrency"])
+
+
+def _cached(cell: Mapping[str, Any], done: WorkDone) -> int:
+    """Return the prompt tokens that were perhaps not computed."""
+    own = cell.get("cached_tokens")
+    return done.cached_tokens.get(cell["scenario"], 0) if own is None else int(own)
+
+
 def _rate_limit(
     cell: Mapping[str, Any], shape: ModelShape, place: Placement, done: WorkDone
 ) -> tuple[float, float, Bound]:
     """Return seconds per output token: the least, the observed, and the work of one token."""
-    batch, inputs, outputs = cell["concurrency"], cell["input_tokens"], cell["output_tokens"]
-    cached = min(done.cached_tokens.get(cell["scenario"], 0), inputs)
+    batch, inputs, outputs = _batch(cell), cell["input_tokens"], cell["output_tokens"]
+    cached = min(_cached(cell, done), inputs)
     step = done.tokens_per_step.get(cell["engine"], 1.0)
     limit = served_rate_limit(shape, place, batch, inputs - cached, outputs) * step
     context = (outputs - 1) / outputs * (inputs + outputs / 2)
@@ -150,7 +172,7 @@ def _rate_limit(
 def _first_token_limit(
     cell: Mapping[str, Any], shape: ModelShape, place: Placement, done: WorkDone
 ) -> tuple[float, float, Bound]:
-    cached = min(done.cached_tokens.get(cell["scenario"], 0), cell["input_tokens"] - 1)
+    cached = min(_cached(cell, done), cell["input_tokens"] - 1)
     new = cell["input_tokens"] - cached
     least = prefill_bound(shape, place, new, cached).seconds
     spent = prefill_bound(shape, place, new, cached, "expected")
@@ -164,7 +186,7 @@ def _step_limit(
     context = cell["input_tokens"] + cell["output_tokens"] / 2
     step = done.tokens_per_step.get(cell["engine"], 1.0)
     least = decode_bound(shape, place, 1, context).seconds / step
-    spent = decode_bound(shape, place, cell["concurrency"], context, "expected")
+    spent = decode_bound(shape, place, _batch(cell), context, "expected")
     return least, cell["value"] / 1e3, spent
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
@@ -36,6 +36,9 @@ class Hardware:
         Last-level cache: so much of a model may be kept from step to step and need no reading.
     slack
         By which part the ceilings may really be higher; 0 for a datasheet's.
+    here
+        The same device as this host measured it; efficiency is stated against it as well, never a
+        limit.
     """
 
     name: str
@@ -46,6 +49,7 @@ class Hardware:
     cache_bytes: float = 0.0
     slack: float = 0.0
     measured: bool = False
+    here: Hardware | None = None
     note: str = ""
 
     def rate(self, compute: str) -> float | None:
@@ -103,7 +107,11 @@ class Hardware:
         gpus = host.get("gpus") or []
         if gpus:
             device = hardware_named(str(gpus[0]["name"]))
-            return replace(device, memory_bytes=float(gpus[0]["memory_bytes"]))
+            return replace(
+                device,
+                memory_bytes=float(gpus[0]["memory_bytes"]),
+                here=_gpu_here(device, (host.get("ceilings") or {}).get("gpus") or []),
+            )
         cpu, memory = host.get("cpu") or {}, host.get("memory") or {}
         return cls.from_ceilings(
             host.get("ceilings") or {},
@@ -111,6 +119,25 @@ class Hardware:
             cache_bytes=float(cpu.get("last_level_cache_bytes") or 0.0),
             memory_bytes=memory.get("total_bytes"),
         )
+
+
+def _gpu_here(device: Hardware, found: Sequence[Mapping[str, Any]]) -> Hardware | None:
+    """Return a GPU by what was measured of it; None where nothing was.
+
+    A copy and a square product reach less than the silicon allows, so these are no limits.
+    """
+    bandwidth = _rate(found[0], "memory_copy", "bytes_per_s") if found else None
+    if not bandwidth:
+        return None
+    matrix = [_rate(found[0], f"matmul_{t}", "flops_per_s") for t in ("bfloat16", "float16")]
+    best = max((v for v in matrix if v), default=None)
+    return replace(
+        device,
+        bandwidth=bandwidth,
+        rates={} if best is None else {"bf16": best},
+        measured=True,
+        slack=MEASURED_SLACK,
+    )
 
 
 def _rate(ceilings: Mapping[str, Any], key: str, unit: str) -> float | None:

@@ -59,12 +59,15 @@ def _gguf_compute(bits: float) -> str:
     return "bf16" if bits == _HALF_BITS else "int8"
 
 
-# GGUF: bits a weight by the block layouts of llama.cpp; the tables are quantised as well.
+# GGUF: bits a weight by the block layouts of llama.cpp, scales included; the tables are quantised
+# as well. Of a mixture (q4_k_m) the narrowest type counts, so that a limit stays one.
 GGUF: Final = {
     name: Precision(f"gguf-{name}", bits, _gguf_compute(bits), table_bits=bits)
     for name, bits in {
         "f32": 32.0, "f16": 16.0, "bf16": 16.0, "q8_0": 8.5, "q6_k": 6.5625, "q5_k_m": 5.5,
-        "q5_1": 6.0, "q5_0": 5.5, "q4_k_m": 4.5, "q4_1": 5.0, "q4_0": 4.5,
+        "q5_k_s": 5.5, "q5_1": 6.0, "q5_0": 5.5, "q4_k_m": 4.5, "q4_k_s": 4.5, "q4_1": 5.0,
+        "q4_0": 4.5, "iq4_nl": 4.5, "iq4_xs": 4.25, "mxfp4": 4.25, "q3_k": 3.4375,
+        "q3_k_s": 3.4375, "q3_k_m": 3.4375, "q3_k_l": 3.4375, "q2_k": 2.625, "q2_k_s": 2.625,
     }.items()
 }  # fmt: skip
 BY_NAME: Final = {

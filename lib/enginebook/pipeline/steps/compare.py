@@ -190,6 +190,7 @@ def _store(book: Book, compared: Compared) -> None:
             "failures": compared.failures,
             "missing": compared.missing,
             "no_limits": compared.audited.reason,
+            "not_audited": compared.audited.gaps.to_dicts(),
         },
     )
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import polars as pl
@@ -11,25 +10,43 @@ import polars as pl
 from enginebook.engines.recipes import recipe_for
 from enginebook.errors import InputError
 from enginebook.lifecycle.models import load_registry
-from enginebook.physics import Hardware, ModelShape, Precision, audit_cells, precision_named
+from enginebook.physics import (
+    Hardware,
+    ModelShape,
+    Precision,
+    WorkDone,
+    audit_cells,
+    gguf_precision,
+    most_tokens_a_step,
+    served_precision,
+    with_work,
+)
 from enginebook.pipeline.book import Book
 from enginebook.pipeline.steps.frames import loads_frame
 from enginebook.store import read_json
-from enginebook.study import EngineSpec, ModelSpec
+from enginebook.study import EngineSpec, ModelSpec, Study
 
 MOST_OTHERS_CPU_SHARE = 0.08
 LIMIT_KEYS = ("scenario", "concurrency", "input_tokens", "output_tokens", "metric")
-LOAD_KEYS = ["scenario", "concurrency", "input_tokens", "output_tokens"]
-PRECISION_OF_DTYPE = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "half": "fp16"}
+GAP_SCHEMA = {"engine": pl.String, "scenario": pl.String, "reason": pl.String}
 
 
 @dataclass(frozen=True)
 class Audited:
-    """The audit of all cells, the limits behind it, and why there is none where there is none."""
+    """The audit of all cells, the limits behind it, and why there is none where there is none.
+
+    Attributes
+    ----------
+    reason
+        Why nothing at all could be audited; empty otherwise.
+    gaps
+        engine, scenario, reason: what was left out, one row a series and engine.
+    """
 
     audit: pl.DataFrame
     limits: pl.DataFrame
     reason: str = ""
+    gaps: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=GAP_SCHEMA))
 
 
 def audit_study(book: Book, cells: pl.DataFrame) -> Audited:
@@ -54,34 +71,47 @@ def audit_study(book: Book, cells: pl.DataFrame) -> Audited:
             f"others used {others:.0%} of the CPU while the ceilings were measured, so that these "
             "are too low to call anything impossible; run 00_host again on a quiet machine"
         )
-    auditable = cells.join(_plain_loads(book), on=LOAD_KEYS, how="semi")
     try:
         hardware = Hardware.from_host(host)
-        parts = [
-            audit_cells(
-                auditable.filter(pl.col("engine") == e.name),
-                _shape(book, e),
-                hardware,
-                _precision(book, e),
-                devices=_devices(e),
-            )
-            for e in book.study.engines
-        ]
     except InputError as error:
         return _nothing(error.message)
+    usable, gaps = with_work(cells, loads_frame(book.study), _varied(book.study))
+    parts, missing = [], []
+    for engine in book.study.engines:
+        mine = usable.filter(pl.col("engine") == engine.name)
+        try:
+            parts.append(_audit_engine(book, engine, mine, hardware))
+        except InputError as error:
+            missing.append(mine.select("engine", "scenario", reason=pl.lit(error.message)).unique())
+    gaps = pl.concat([gaps, *missing])
+    if not parts:
+        reasons = "; ".join(gaps["reason"].unique(maintain_order=True).to_list())
+        return replace(_nothing(reasons), gaps=gaps)
     audit = pl.concat(parts)
-    return Audited(audit, _limits(audit, hardware))
+    return Audited(audit, _limits(audit, hardware), gaps=gaps)
 
 
-def _plain_loads(book: Book) -> pl.DataFrame:
-    """Return the loads whose work follows from their lengths alone.
+def _audit_engine(
+    book: Book, engine: EngineSpec, cells: pl.DataFrame, hardware: Hardware
+) -> pl.DataFrame:
+    recipe = recipe_for(engine)
+    if "simulated" in recipe.labels:
+        raise InputError("simulated: it computes nothing that a limit could hold for")
+    step = most_tokens_a_step(recipe.options)
+    return audit_cells(
+        cells,
+        _shape(book, engine),
+        hardware,
+        _precision(book, engine),
+        devices=_devices(engine),
+        work=WorkDone(tokens_per_step={engine.name: step}),
+    )
 
-    Where prefixes are reused, sessions grow or a grammar ends answers, an engine does less work
-    than the lengths say, and a bound on the full work would call a true figure impossible.
-    """
-    loads = loads_frame(book.study)
-    plain = (pl.col("kind") == "closed_loop") & (pl.col("cache") == "cold")
-    return loads.filter(plain & (pl.col("answer_format") == "text")).select(LOAD_KEYS)
+
+def _varied(study: Study) -> set[str]:
+    """Return the series whose lengths follow a distribution."""
+    cells = [c for block, name in study.block_order() for c in study.cells(name, block)]
+    return {c.scenario for c in cells if c.input_lengths or c.output_lengths}
 
 
 def _nothing(reason: str) -> Audited:
@@ -103,35 +133,23 @@ def _shape(book: Book, engine: EngineSpec) -> ModelShape:
 
 
 def _precision(book: Book, engine: EngineSpec) -> Precision:
-    """Return the precision an engine serves in: by its options, its GGUF file, or the model.
-
-    A GGUF that we converted is in float32; the registry says which came
-    quantised, or is quantised here.
-    """
+    """Return the precision an engine serves in: by its options, its GGUF file, or the model."""
     recipe, model = recipe_for(engine), book.study.model_of(engine)
     if recipe.model_format == "gguf":
-        return _gguf_precision(model)
-    quantisation = recipe.options.get("quantization")
-    if quantisation:
-        return precision_named(str(quantisation))
-    dtype = str(recipe.options.get("dtype") or "auto")
-    if dtype == "auto":
-        return Precision.from_hf(_config(book, engine))
-    return precision_named(PRECISION_OF_DTYPE.get(dtype, dtype))
+        return gguf_precision(_gguf_name(model), recipe.options)
+    return served_precision(_config(book, engine), recipe.options)
 
 
-def _gguf_precision(model: ModelSpec) -> Precision:
-    if model.path is not None:
-        raise InputError(f"the precision of {model.path} is not known, so no limit can be stated")
+def _gguf_name(model: ModelSpec) -> str:
+    """Return a GGUF file's type or name; what we convert without a type is in float32."""
+    if model.path is not None or model.hub is not None:
+        return str(model.path or model.hub)
     entry = load_registry().models.get(model.name or "")
-    if entry is not None and entry.gguf_type is not None:
-        return precision_named(f"gguf-{entry.gguf_type}")
-    if entry is None or entry.weights != "as-packaged":
-        return precision_named("fp32")
-    kind = re.search(r"\.(q\d[\w]*)\.gguf$", entry.member.lower())
-    if kind is None:
-        raise InputError(f"the precision of {entry.member} is not known, so no limit is stated")
-    return precision_named(f"gguf-{kind[1]}")
+    if entry is None:
+        return "f32"
+    if entry.gguf_type is not None:
+        return entry.gguf_type
+    return entry.member if entry.weights == "as-packaged" else "f32"
 
 
 def _devices(engine: EngineSpec) -> int:
@@ -151,7 +169,19 @@ def _limits(audit: pl.DataFrame, hardware: Hardware) -> pl.DataFrame:
         .with_columns(
             low=pl.when(rate).then(pl.col("least")).otherwise(pl.col("least") / (1 + slack)),
             high=pl.when(rate).then(pl.col("most") * (1 + slack)).otherwise(pl.col("most")),
-            source=pl.lit(hardware.name),
+            source=pl.lit(_source(hardware)),
         )
         .drop("least", "most")
+    )
+
+
+def _source(hardware: Hardware) -> str:
+    """Return what sets the limit, and beside a datasheet what this host measured."""
+    if hardware.measured:
+        return f"{hardware.name}, measured here"
+    if hardware.here is None:
+        return f"{hardware.name}, datasheet"
+    return (
+        f"{hardware.name}, datasheet ({hardware.bandwidth / 1e12:.2f} TB/s; a copy reached "
+        f"{hardware.here.bandwidth / 1e12:.2f} here)"
     )
