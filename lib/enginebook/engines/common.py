@@ -49,6 +49,7 @@ class EngineAdapter(Generic[T]):
     model_format: ModelFormat = "hf"
     ready_path: str = "/health"
     metrics_path: str = "/metrics"
+    prelude: Path | None = None
     metrics: Mapping[str, str] = {}
     features: Mapping[str, bool] = features()
     marks: ClassVar[Sequence[Mark]] = ()

@@ -93,6 +93,7 @@ class Vllm(EngineAdapter[VllmOptions]):
     id = "vllm"
     title = "vLLM"
     options_type = VllmOptions
+    prelude: Path | None = LAUNCHER
     marks = MARKS
     memory_lines = MEMORY
     settings = SETTINGS

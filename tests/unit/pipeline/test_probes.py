@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from enginebook import engines
+from enginebook.engines import probe_code
+from enginebook.engines.recipes import load_recipe
 from enginebook.engines.registry import adapter
-from enginebook.pipeline.steps.probes import figures_of
+from enginebook.lifecycle.live_features import Feature
+from enginebook.pipeline.book import begin
+from enginebook.pipeline.steps.probes import _environment, ask_running, figures_of
 from enginebook.study_file import read_yaml
 
 SCRIPT = Path(engines.__file__).with_name("probe_code.py")
@@ -73,4 +80,90 @@ def test_every_engine_of_the_table_is_known_and_its_probes_are_whole() -> None:
     for engine, probes in read_yaml(SCRIPT.with_name("probes.yaml")).items():
         assert adapter(engine)
         assert len({p["probe"] for p in probes}) == len(probes)
-        assert all(p["ask"] in {"names", "flag", "fields"} for p in probes)
+        assert all(p["ask"] in probe_code.KINDS for p in probes)
+        assert all(p.get("topic", "snippet") == "snippet" for p in probes)
+
+
+def test_attributes_commands_files_and_imports() -> None:
+    page = {"probe": "value", "ask": "value", "of": "enginebook.pipeline.steps.probes:TIMEOUT_S"}
+    script = {"ask": "script", "name": "pytest"}
+    file = {"ask": "file", "distribution": "pytest", "name": "__main__.py"}
+    uses = {"ask": "imports", "package": "_pytest", "distribution": "pytest", "of": "pluggy"}
+    found = ask(
+        {**page, "is": 300.0},
+        {**page, "probe": "other", "is": 4},
+        {**script, "probe": "command"},
+        {**script, "probe": "no command", "name": "trtllm-build"},
+        {**file, "probe": "file"},
+        {**file, "probe": "no file", "name": "convert_checkpoint.py"},
+        {**uses, "probe": "imports"},
+        {**uses, "probe": "no imports", "of": "vllm"},
+        {**uses, "probe": "no package", "package": "no_such_package"},
+    )[1:]
+    assert [f["ok"] for f in found] == [True, False, True, False, True, False, True, False, False]
+    assert found[0]["value"] == "300.0"
+    assert "pytest/__main__.py" in found[4]["value"]
+    assert "imports in" in found[6]["value"]
+    assert "required: pluggy" in found[6]["value"]
+    assert found[7]["value"].startswith("0 imports in 0 of")
+
+
+def test_a_flag_cut_short_is_not_that_flag(monkeypatch: pytest.MonkeyPatch) -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--tp-size", type=int)
+    parser.add_argument("--kind", choices=["a"])
+    monkeypatch.setattr(probe_code, "parser_of", lambda _: parser)
+
+    def parse(*words: str) -> tuple[bool, str]:
+        return probe_code.parse({"parser": "x", "argv": list(words)})
+
+    assert parse("--tp-size", "4") == (True, "taken")
+    assert parse("--tp", "4") == (False, "taken for a longer flag: --tp")
+    assert parse("--tp=4") == (False, "taken for a longer flag: --tp=4")
+    assert parse("--kind", "b")[0] is False
+    assert "unrecognized arguments: --other" in parse("--other")[1]
+
+
+def test_what_an_import_needs_first_is_run_first(tmp_path: Path) -> None:
+    (tmp_path / "prelude.py").write_text("import sys; sys.modules['made_up'] = sys\n")
+    done = subprocess.run(
+        [sys.executable, "-P", str(SCRIPT), "pydantic", str(tmp_path / "prelude.py")],
+        input=json.dumps([{"probe": "x", "ask": "names", "names": ["made_up:path"]}]),
+        capture_output=True, text=True, check=True, timeout=60,
+    )  # fmt: skip
+    assert json.loads(done.stdout.splitlines()[-1])["ok"] is True
+
+
+def test_probes_run_with_the_variables_of_the_engine_s_server() -> None:
+    env = _environment(load_recipe("sglang-cpu"), sys.executable)
+    assert env["SGLANG_USE_CPU_ENGINE"] == "1"
+    assert env["PYTHONPATH"].endswith("sglang_cpu_stubs")
+
+
+class Running:
+    def features(self) -> list[Feature]:
+        return [
+            Feature("prefix_cache", ok=False, value="0 of 9", table=True),
+            Feature("stream_usage", ok=True, value="3 events"),
+        ]
+
+
+def test_a_server_that_does_not_do_what_its_table_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ENGINEBOOK_CACHE", str(tmp_path / "cache"))
+    study = {
+        "study": "s", "question": "?", "model": "m", "engines": ["simulated"],
+        "scenarios": [{"name": "f", "kind": "features"}],
+        "engine": "simulated",
+    }  # fmt: skip
+    study["model"] = {"dummy": "tiny-4-layers"}
+    book = begin("launch", study, outputs=tmp_path / "outputs")
+    rows = ask_running(book, Running())  # type: ignore[arg-type]
+    assert [(r["probe"], r["ok"], r["value"]) for r in rows] == [
+        ("prefix cache", False, "unlike the table: 0 of 9"),
+        ("stream usage", True, "3 events"),
+    ]
+    other = {**study, "scenarios": [{"name": "f", "kind": "features", "skip": ["simulated"]}]}
+    book = begin("launch", other, outputs=tmp_path / "outputs")
+    assert ask_running(book, Running()) == []  # type: ignore[arg-type]

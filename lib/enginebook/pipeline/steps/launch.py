@@ -8,6 +8,7 @@ from typing import Any
 from enginebook.pipeline.book import Book
 from enginebook.pipeline.progress import Progress
 from enginebook.pipeline.steps.greedy import greedy_texts
+from enginebook.pipeline.steps.probes import ask_running
 from enginebook.pipeline.steps.service import measure_service
 from enginebook.pipeline.steps.serving import server_facts, serving
 from enginebook.pipeline.steps.values import json_values
@@ -20,7 +21,8 @@ def launch_engine(book: Book) -> dict[str, Any]:
     -------
     dict
         ``server`` (see `server_facts`), ``memory`` (bytes by component with source), ``greedy``
-        texts, ``stop`` (seconds, killed), ``starts`` and ``swaps`` where the study wants them.
+        texts, ``probes`` of the running server, ``stop`` (seconds, killed), ``starts`` and
+        ``swaps`` where the study wants them.
     """
     return dict(book.once("launch.json", lambda: _measure(book)))
 
@@ -31,6 +33,7 @@ def _measure(book: Book) -> dict[str, Any]:
         facts = server_facts(server)
         greedy = greedy_texts(server.base_url, server.model_id)
         memory = [asdict(part) for part in server.memory()]
+        probes = ask_running(book, server)
         stop = server.stop()
     service = measure_service(book)
     progress.update(label=f"{book.engine.name} was started and stopped")
@@ -40,5 +43,6 @@ def _measure(book: Book) -> dict[str, Any]:
         "server": facts,
         "memory": json_values(memory),
         "greedy": greedy,
+        "probes": probes,
         "stop": json_values(asdict(stop)),
     }

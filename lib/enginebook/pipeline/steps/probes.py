@@ -15,8 +15,10 @@ import polars as pl
 
 from enginebook import engines
 from enginebook.cells import Cell
+from enginebook.engines.base import LaunchPlan, ModelFiles
 from enginebook.engines.recipes import Recipe
 from enginebook.engines.registry import adapter
+from enginebook.lifecycle import environ
 from enginebook.lifecycle.server import Server
 from enginebook.load import run_load
 from enginebook.metrics import summarise
@@ -74,6 +76,7 @@ def ask_installed(book: Book, installation: Mapping[str, Any]) -> list[Probe]:
 
 def _rows(scenario: str, topic: str, answer: Probe) -> list[Probe]:
     if topic == "feature":
+        topic = str(answer.get("topic", topic))
         return [_row(scenario, topic, answer, "asked in the engine's own Python")]
     return [
         _row(scenario, topic, {"probe": name, "ok": None, "value": _text(value)}, "its metadata")
@@ -82,7 +85,7 @@ def _rows(scenario: str, topic: str, answer: Probe) -> list[Probe]:
 
 
 def _text(value: Any) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value or "")
+    return "" if value is None else str(value)
 
 
 def _row(scenario: str, topic: str, answer: Probe, source: str) -> Probe:
@@ -96,9 +99,12 @@ def _answers(recipe: Recipe, python: str) -> list[Probe]:
     asked = _known().get(recipe.engine, [])
     distribution = getattr(recipe.environment, "distribution", None)
     name = distribution or getattr(adapter(recipe.engine), "distribution", recipe.engine)
+    prelude = adapter(recipe.engine).prelude
     try:
         done = subprocess.run(
-            [python, "-P", str(script), str(name)],  # modules beside it are named like engines
+            # -P: modules beside the script are named like engines
+            [python, "-P", str(script), str(name), *([str(prelude)] if prelude else [])],
+            env=_environment(recipe, python),
             input=json.dumps(asked),
             capture_output=True,
             text=True,
@@ -112,6 +118,31 @@ def _answers(recipe: Recipe, python: str) -> list[Probe]:
     by_name = {f["probe"]: f for f in found if "probe" in f}
     lost = {"ok": None, "value": (done.stderr.strip().splitlines() or ["no answer"])[-1][:300]}
     return [facts, *({**a, **by_name.get(a["probe"], lost)} for a in asked)]
+
+
+def _environment(recipe: Recipe, python: str) -> dict[str, str]:
+    """Return the variables with which the engine's server would run."""
+    engine = adapter(recipe.engine)
+    here = Path(engines.__file__).parent
+    model = ModelFiles("probe", here, engine.model_format, here)
+    plan = LaunchPlan(Path(python), model, "127.0.0.1", 1, recipe.options, here)
+    added = environ.additions(recipe.env, engine.command(plan).env, offline=True)
+    return {**environ.inherited(), **added}
+
+
+def ask_running(book: Book, server: Server) -> list[Probe]:
+    """Ask a running server by short requests what the engine's static table says of it.
+
+    A row whose value begins with ``unlike the table`` says that table and server disagree.
+    """
+    wanted = [s for s in book.study.of_kind("features") if s.wants(book.engine.name)]
+    found = server.features() if wanted else []
+    return [
+        _row(s.name, "feature", {"probe": f.name.replace("_", " "), "ok": f.ok,
+                                 "value": ("unlike the table: " if f.surprising else "") + f.value},
+             "short requests to the running server")
+        for s in wanted for f in found
+    ]  # fmt: skip
 
 
 def watch_server(book: Book, server: Server) -> list[Probe]:
@@ -216,7 +247,7 @@ def figures_of(lines: Iterable[str], known: Mapping[str, str]) -> dict[str, floa
 def probes_frame(book: Book) -> pl.DataFrame:
     """Return all probes of the study's engines as one frame."""
     rows = []
-    for kind, name in (("install", "install.json"), ("load", "load.json")):
-        for value in book.results(kind, name).values():
+    for kind in ("install", "launch", "load"):
+        for value in book.results(kind, f"{kind}.json").values():
             rows += [{"engine": value["engine"], **probe} for probe in value.get("probes") or []]
     return pl.DataFrame(rows, schema=SCHEMA)
