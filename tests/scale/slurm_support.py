@@ -71,7 +71,8 @@ def reason_against() -> str:
         return ""
     if os.environ.get("ENGINEBOOK_SLURM_TESTS") and shutil.which("apt-get") and _install():
         return ""
-    return f"{', '.join(missing)} are missing; apt-get install slurm-wlm munge, or set ENGINEBOOK_SLURM_TESTS=1"
+    remedy = "apt-get install slurm-wlm munge, or set ENGINEBOOK_SLURM_TESTS=1"
+    return f"{', '.join(missing)} are missing; {remedy}"
 
 
 def _install() -> bool:
