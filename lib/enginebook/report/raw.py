@@ -1,7 +1,8 @@
 """Distributions and time series from the raw records of load cells, thinned for charts.
 
 A chart of a distribution needs some hundred numbers however many requests there were, and a
-timeline no more points than pixels; only these reach the report.
+timeline no more points than pixels; only these reach the report. Chunks are read a slice of
+requests at a time and without their texts, so that memory does not grow with the run.
 """
 
 from __future__ import annotations
@@ -21,6 +22,13 @@ SHARES = tuple(i / 100 for i in range(1, 100))
 KEY = ("engine", "scenario", "concurrency", "input_tokens", "output_tokens")
 REQUESTS, CHUNKS, SAMPLES = "requests.parquet", "chunks.parquet", "samples.parquet"
 TIMES = ("ttft_ms", "tpot_ms", "e2e_ms")
+CHUNK_COLUMNS = ("request", "recv_ns", "kind", "tokens")
+REQUEST_COLUMNS = (
+    "request", "phase", "status", "streamed", "scheduled_ns", "connect_start_ns", "connected_ns",
+    "sent_ns", "first_token_ns", "first_output_ns", "last_token_ns", "end_ns",
+    "completion_tokens", "client_tokens", "chunks",
+)  # fmt: skip
+SLICE = 2_000_000
 MOST_POINTS = 160
 NS_PER_S = 1e9
 
@@ -82,16 +90,26 @@ def _times(folder: Path, names: list[str]) -> dict[str, Times]:
     """Return each metric's values in ms over all requests of these cells, unless there is none."""
     found: dict[str, list[Times]] = {name: [] for name in (*TIMES, "itl_ms")}
     for name in names:
-        place = folder / name
-        if not ((place / REQUESTS).is_file() and (place / CHUNKS).is_file()):
-            continue
-        requests, chunks = pl.read_parquet(place / REQUESTS), pl.read_parquet(place / CHUNKS)
-        frame = request_metrics(requests, chunks)
-        for metric in TIMES:
-            found[metric].append(frame[metric].drop_nulls().cast(pl.Float64).to_numpy())
-        found["itl_ms"].append(_token_gaps(requests, chunks))
+        for requests, chunks in _slices(folder / name):
+            frame = request_metrics(requests, chunks)
+            for metric in TIMES:
+                found[metric].append(frame[metric].drop_nulls().cast(pl.Float64).to_numpy())
+            found["itl_ms"].append(_token_gaps(requests, chunks))
     whole = {metric: np.concatenate(parts) for metric, parts in found.items() if parts}
     return {metric: values for metric, values in whole.items() if len(values)}
+
+
+def _slices(cell: Path) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
+    """Yield a cell's records, so many requests at a time that chunks stay about `SLICE` rows."""
+    if not ((cell / REQUESTS).is_file() and (cell / CHUNKS).is_file()):
+        return
+    requests = pl.read_parquet(cell / REQUESTS, columns=list(REQUEST_COLUMNS)).sort("request")
+    stored = pl.scan_parquet(cell / CHUNKS).select(CHUNK_COLUMNS)
+    rows = int(stored.select(pl.len()).collect().item())
+    size = -(-len(requests) // max(1, -(-rows // SLICE)))
+    for part in requests.iter_slices(size) if size else ():
+        first, last = part["request"][0], part["request"][-1]
+        yield part, stored.filter(pl.col("request").is_between(first, last)).collect()
 
 
 def _token_gaps(requests: pl.DataFrame, chunks: pl.DataFrame) -> Times:

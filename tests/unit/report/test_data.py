@@ -148,7 +148,12 @@ def records(ttft_ms: list[float], tokens: int = 3, gap_ms: float = 10.0) -> tupl
     return pl.DataFrame(requests, schema=REQUEST_SCHEMA), pl.DataFrame(chunks, schema=CHUNK_SCHEMA)
 
 
-def test_quantiles_come_from_the_raw_records_of_the_heaviest_load(tmp_path: Path) -> None:
+# At 7 rows a slice holds two requests of three chunks and a slice's end falls between requests.
+@pytest.mark.parametrize("rows", [raw.SLICE, 7, 1])
+def test_quantiles_come_from_the_raw_records_of_the_heaviest_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    monkeypatch.setattr(raw, "SLICE", rows)
     cells = sample_study.cells(("vllm",), 2)
     truth = list(np.linspace(10, 110, 101))
     for block in (0, 1):
@@ -165,6 +170,20 @@ def test_quantiles_come_from_the_raw_records_of_the_heaviest_load(tmp_path: Path
     assert np.allclose(ttft["value"].to_numpy(), expected)
     gaps = found.filter(pl.col("metric") == "itl_ms")["value"].to_numpy()
     assert np.allclose(gaps, 10.0)
+
+
+def test_chunks_are_read_a_slice_at_a_time_and_without_texts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests, chunks = records([10.0] * 50)
+    requests.write_parquet(tmp_path / "requests.parquet")
+    chunks.write_parquet(tmp_path / "chunks.parquet")
+    monkeypatch.setattr(raw, "SLICE", 30)
+    parts = list(raw._slices(tmp_path))
+    assert max(len(stream) for _, stream in parts) <= 30
+    assert sum(len(asked) for asked, _ in parts) == 50
+    assert sum(len(stream) for _, stream in parts) == 150
+    assert "text" not in parts[0][1].columns
 
 
 def test_without_raw_records_there_are_no_quantiles(tmp_path: Path) -> None:
