@@ -67,6 +67,22 @@ def test_has_the_metrics_that_the_adapter_names(server):
     assert set(engine.metrics.values()) <= seen
 
 
+def test_offers_what_its_table_says(server):
+    found = {f.name: f for f in server.features()}
+    assert not [f for f in found.values() if f.surprising]
+    off = {name for name, f in found.items() if not f.ok}
+    assert off == {"speculative_decoding"}, found  # not asked for
+
+
+def test_says_what_it_settled_on(server):
+    settled, asked = server.settled(), load_recipe(server.recipe_name).options
+    assert settled["max_model_len"] == asked["max_model_len"]
+    assert settled["prefix_cache"] is True
+    assert settled["kv_tokens"] >= 8 * 2048
+    if "dtype" in asked:
+        assert settled["dtype"] == "float32"
+
+
 def test_serves_the_recipe_s_version(server):
     assert server.version == load_recipe(server.recipe_name).version
 
