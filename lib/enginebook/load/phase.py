@@ -84,6 +84,7 @@ class Phase:
         """Start at ``at_ns`` and return when all is over."""
         loop = asyncio.get_running_loop()
         self._limits = limits
+        self._at_ns = at_ns
         self._client.on_end = self._driver.on_end
         self._over: asyncio.Future[None] = loop.create_future()
         self._alarm = Alarm(loop, self._begin)
@@ -113,7 +114,8 @@ class Phase:
         self._cpu_before = cpu_seconds()
         self._due_ns = report.start_ns
         self._alarm.ring = self._tick  # from now on the alarm is the tick
-        self._driver.start(report.start_ns)
+        # The common start, not the moment at which this process came to it: one schedule for all.
+        self._driver.start(self._at_ns)
         self._tick()
 
     def _tick(self) -> None:
