@@ -15,14 +15,30 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Reservation:
-    """A policy: reserve `max_tokens` at the start, or pages of `page_tokens` as a request grows."""
+    """A policy: `max_tokens` at the start, pages of `page_tokens` on growth, or doubling.
+
+    Doubling reserves the least power of two that holds what is live.
+    """
 
     page_tokens: int = 0
     max_tokens: int = 0
+    doubling: bool = False
 
     def __post_init__(self) -> None:
-        if (self.page_tokens > 0) == (self.max_tokens > 0):
-            raise InputError("a reservation has either page_tokens or max_tokens")
+        if (self.page_tokens > 0) + (self.max_tokens > 0) + self.doubling != 1:
+            raise InputError("a reservation has either page_tokens or max_tokens, or doubles")
+
+    @classmethod
+    def named(cls, policy: str, longest: int) -> Reservation:
+        """Return a policy by its name: ``prealloc`` (of `longest`), ``pow2`` or ``paged:PAGE``."""
+        kind, _, page = policy.partition(":")
+        if policy == "prealloc":
+            return cls(max_tokens=longest)
+        if policy == "pow2":
+            return cls(doubling=True)
+        if kind == "paged" and page.isascii() and page.isdigit() and int(page) > 0:
+            return cls(page_tokens=int(page))
+        raise InputError(f"unknown policy {policy!r}", "use prealloc, pow2 or paged:PAGE")
 
 
 def utilisation(
@@ -45,6 +61,8 @@ def utilisation(
         inputs = np.minimum(inputs, reservation.max_tokens)
         outputs = np.minimum(outputs, reservation.max_tokens - inputs)
         reserved = int(outputs.sum()) * reservation.max_tokens
+    elif reservation.doubling:
+        reserved = _doubled_slots(inputs, outputs)
     else:
         reserved = _paged_slots(inputs, outputs, reservation.page_tokens)
     live = int((outputs * inputs + outputs * (outputs + 1) // 2).sum())
@@ -67,6 +85,24 @@ def _paged_slots(inputs: Ints, outputs: Ints, page: int) -> int:
         return np.asarray(page * (page * whole * (whole + 1) // 2 + rest * (whole + 1)))
 
     return int((slots_up_to(inputs + outputs) - slots_up_to(inputs)).sum())
+
+
+def _doubled_slots(inputs: Ints, outputs: Ints) -> int:
+    """Return the sum over steps of the least power of two at or above the live tokens."""
+    longest = int((inputs + outputs).max())
+    sizes = np.int64(1) << np.ceil(np.log2(np.arange(1, longest + 1))).astype(np.int64)
+    up_to = np.concatenate([[0], np.cumsum(sizes)])
+    return int((up_to[inputs + outputs] - up_to[inputs]).sum())
+
+
+def kv_utilisation(
+    input_tokens: ArrayLike, output_tokens: ArrayLike, policy: str, longest: int
+) -> float:
+    """Return the utilisation of a policy by its name, with requests cut to `longest` tokens."""
+    inputs, outputs = _lengths(input_tokens, output_tokens)
+    inputs = np.minimum(inputs, longest - 1)
+    outputs = np.minimum(outputs, longest - inputs)
+    return utilisation(inputs, outputs, Reservation.named(policy, longest))
 
 
 def concurrency_gain(

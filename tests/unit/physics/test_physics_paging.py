@@ -12,6 +12,7 @@ from enginebook.physics.paging import (
     Reservation,
     concurrency_gain,
     conversation_reuse,
+    kv_utilisation,
     lognormal_lengths,
     utilisation,
 )
@@ -91,3 +92,20 @@ def test_lengths_follow_their_law():
 def test_nonsense_is_refused(wrong):
     with pytest.raises(InputError):
         wrong()
+
+
+def test_doubling_by_hand():
+    # 3 in, 3 out: 4, 5, 6 live tokens in 4, 8, 8 slots
+    assert utilisation([3], [3], Reservation(doubling=True)) == pytest.approx(15 / 20)
+    with pytest.raises(InputError, match="either"):
+        Reservation(doubling=True, page_tokens=16)
+
+
+def test_policies_by_name():
+    lengths = CONVERSATION["inputs"], CONVERSATION["outputs"]
+    found = {p: kv_utilisation(*lengths, p, 2048) for p in ("prealloc", "pow2", "paged:16")}
+    assert found["prealloc"] < found["pow2"] < found["paged:16"] <= 1
+    assert kv_utilisation(*lengths, "paged:1", 2048) == 1
+    assert kv_utilisation([9999], [10], "prealloc", 100) == 1  # cut to the longest that fits
+    with pytest.raises(InputError, match="unknown policy"):
+        kv_utilisation([1], [1], "paged:0", 100)

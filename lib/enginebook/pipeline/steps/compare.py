@@ -17,6 +17,7 @@ from enginebook.pipeline.book import Book
 from enginebook.pipeline.steps.frames import arms_frame, lifecycle_frames, loads_frame
 from enginebook.pipeline.steps.greedy import agreement
 from enginebook.pipeline.steps.physics import Audited, audit_study
+from enginebook.pipeline.steps.simulations import simulate
 from enginebook.stats import comparisons, noise_floor_of_run, points, run_folder
 from enginebook.store import read_json, write_json
 from enginebook.study import Cell, EngineSpec
@@ -177,6 +178,7 @@ def _store(book: Book, compared: Compared) -> None:
         "comparisons": compared.comparisons,
         "loads": loads_frame(book.study),
         "arms": arms_frame(book.study),
+        "simulations": simulate(book.study, compared.points, compared.cells),
         **lifecycle_frames(book),
     }
     for name, frame in frames.items():
