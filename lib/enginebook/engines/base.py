@@ -75,7 +75,7 @@ class Phase:
 class MemoryPart:
     """Bytes held by one component, and where the number comes from."""
 
-    component: Literal["weights", "kv_cache", "graphs", "activations", "other", "total"]
+    component: Literal["weights", "kv_cache", "graphs", "activations", "context", "other", "total"]
     bytes: int
     source: str
 

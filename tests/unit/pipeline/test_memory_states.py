@@ -43,3 +43,15 @@ def test_a_failed_cell_and_an_unknown_total_say_nothing(tmp_path: Path) -> None:
     rows = [(1, "engine", "rss_bytes", 7.0), (2, "engine", "rss_bytes", 9.0)]
     assert _peak(READY, [sampled(tmp_path / "a", rows, status="failed")]) == []
     assert _peak([], [sampled(tmp_path / "b", rows)]) == []
+
+
+def test_a_device_s_use_counts_where_processes_are_not_told(tmp_path: Path) -> None:
+    rows = [
+        (1, "gpu0", "memory_used_bytes", 100.0), (2, "gpu0", "memory_used_bytes", 350.0),
+        (1, "engine", "rss_bytes", 10.0), (2, "engine", "rss_bytes", 70.0),
+    ]  # fmt: skip
+    folder = sampled(tmp_path / "a", rows)
+    on_gpu = [{"component": "total", "bytes": 5000, "source": "NVML, summed"}]
+    assert {p["bytes"] for p in _peak(on_gpu, [folder])} == {5250, 250}
+    on_cpu = [{"component": "total", "bytes": 5000, "source": "Pss of 2 processes"}]
+    assert {p["bytes"] for p in _peak(on_cpu, [folder])} == {5060, 60}

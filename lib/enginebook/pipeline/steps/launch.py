@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from enginebook.lifecycle.memory_parts import checked, with_context
 from enginebook.pipeline.book import Book
 from enginebook.pipeline.progress import Progress
 from enginebook.pipeline.steps.greedy import greedy_texts
+from enginebook.pipeline.steps.memory import context_of
 from enginebook.pipeline.steps.probes import ask_running
 from enginebook.pipeline.steps.service import measure_service
 from enginebook.pipeline.steps.serving import server_facts, serving
@@ -32,16 +34,17 @@ def _measure(book: Book) -> dict[str, Any]:
     with serving(book, progress) as server:
         facts = server_facts(server)
         greedy = greedy_texts(server.base_url, server.model_id)
-        memory = [asdict(part) for part in server.memory()]
+        memory = server.memory()
         probes = ask_running(book, server)
         stop = server.stop()
+    memory = checked(with_context(memory, context_of(book, facts["env"])))
     service = measure_service(book)
     progress.update(label=f"{book.engine.name} was started and stopped")
     return {
         **service,
         "engine": book.engine.name,
         "server": facts,
-        "memory": json_values(memory),
+        "memory": json_values([asdict(part) for part in memory]),
         "greedy": greedy,
         "probes": probes,
         "stop": json_values(asdict(stop)),
