@@ -1,16 +1,22 @@
-"""``enginebook report RUN...``: render reports again, and the index of all runs."""
+"""``enginebook report RUN...``: a run's report again, or several runs side by side in one page."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from enginebook.report.text import Language
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument(
-        "runs", nargs="+", metavar="RUN", help="a run's id, or its folder below outputs/runs"
+        "runs",
+        nargs="+",
+        metavar="RUN",
+        help="a run's id, or its folder below outputs/runs; several stand side by side in one page",
     )
     parser.add_argument(
         "--output",
@@ -30,11 +36,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Render each run's report and the index; return the exit status."""
+    """Render one run's report, or one page of several, and the index; return the exit status."""
     from enginebook.errors import DONE
     from enginebook.paths import default_outputs_dir
     from enginebook.report.index import write_index
-    from enginebook.report.runs import find_run, render_run
+    from enginebook.report.runs import find_run
     from enginebook.store import write_json
 
     outputs = (args.output or default_outputs_dir()).resolve()
@@ -44,14 +50,22 @@ def run(args: argparse.Namespace) -> int:
 
         for folder in folders:
             derive(folder)
-    reports: list[dict[str, Any]] = []
-    for folder in folders:
-        html = render_run(folder, args.language)
-        reports.append({"run": folder.name, "html": str(html), "bytes": html.stat().st_size})
-        print(f"report: {html}")
-    indexes = sorted({write_index(folder.parent.parent) for folder in folders})
-    for index in indexes:
-        print(f"index:  {index}")
+    html = _render(folders, args.language)
+    print(f"report: {html}")
+    index = write_index(html.parent.parent)
+    print(f"index:  {index}")
     if args.json:
-        write_json(args.json, {"reports": reports, "indexes": [str(i) for i in indexes]})
+        runs = [folder.name for folder in folders]
+        made = {"run": " + ".join(runs), "html": str(html), "bytes": html.stat().st_size}
+        write_json(args.json, {"reports": [{**made, "runs": runs}], "indexes": [str(index)]})
     return DONE
+
+
+def _render(folders: list[Path], language: Language | None) -> Path:
+    from enginebook.report.runs import render_run
+
+    if len(folders) == 1:
+        return render_run(folders[0], language)
+    from enginebook.report.side_page import render_side_by_side
+
+    return render_side_by_side(folders, folders[0].parent.parent / "reports", language)

@@ -16,6 +16,8 @@ from enginebook.report.fragment import neutral
 from enginebook.report.text import Language
 from enginebook.store import read_json, write_text
 
+SIDE_BY_SIDE = "side by side"
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -32,13 +34,25 @@ class Entry:
     report: str
 
 
+@dataclass(frozen=True)
+class Beside:
+    """A page of several runs side by side, as the index shows it."""
+
+    title: str
+    runs: str
+    page: str
+    unix: float
+
+
 def write_index(outputs: Path, language: Language = "en") -> Path:
     """Write ``reports/index.html`` of an outputs folder and return its path."""
     path = outputs / "reports" / "index.html"
     entries = sorted(read_entries(outputs), key=lambda e: (-e.started_unix, e.run))
+    beside = sorted(read_pages(outputs / "reports"), key=lambda b: (-b.unix, b.page))
     head = assets.script("theme.js")
     page = assets.environment().get_template("index.html.j2").render(
         entries=entries,
+        beside=beside,
         language=language,
         text=texts("index", language),
         styles=assets.styles(),
@@ -54,6 +68,18 @@ def read_entries(outputs: Path) -> list[Entry]:
     """Return all runs below ``runs/``; a damaged manifest is listed by its folder's name."""
     folders = sorted(p.parent for p in (outputs / "runs").glob("*/manifest.json"))
     return [_entry(folder, outputs / "reports") for folder in folders]
+
+
+def read_pages(reports: Path) -> list[Beside]:
+    """Return the pages of several runs; each has a JSON file of its name that describes it."""
+    found = []
+    for path in sorted(reports.glob("*.json")):
+        about, html = _manifest(path), path.with_suffix(".html")
+        if about.get("kind") == SIDE_BY_SIDE and html.is_file():
+            runs = ", ".join(str(run) for run in about.get("runs") or [])
+            unix = float(about.get("unix") or 0.0)
+            found.append(Beside(neutral(about.get("title", "")), neutral(runs), html.name, unix))
+    return found
 
 
 def _entry(folder: Path, reports: Path) -> Entry:

@@ -20,7 +20,7 @@ SAYING = {"say", "count", "known", "no_data", "_facts", "texts"}
 BY_DATA = (
     "arm.", "axis.", "because.", "cellname.", "chart.ecdf.", "component.", "count.", "fact.",
     "flag.", "format.", "frame.", "guide.", "index.", "install.", "kind.", "list.", "metric.",
-    "page.", "pair.", "part.", "phase.", "probed.", "section.", "series.", "short.", "state.",
+    "page.", "pair.", "part.", "phase.", "probed.", "section.", "series.", "short.", "side.", "state.",
     "topic.", "verdict.", "word.", "yesno.",
 )  # fmt: skip
 

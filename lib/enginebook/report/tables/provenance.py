@@ -91,7 +91,9 @@ def manifest(data: StudyData) -> Fragment | NoData:
 def _facts(
     facts: Mapping[str, Any], caption: str, missing: str, language: Language, folded: str = ""
 ) -> Fragment | NoData:
-    rows: list[Row] = [[_name(path, language), _shown(path, v)] for path, v in flat(facts) if path]
+    rows: list[Row] = [
+        [fact_name(path, language), fact_value(path, v)] for path, v in flat(facts) if path
+    ]
     if not rows:
         return NoData(say(caption, language), say(missing, language))
     columns = [Column(say("table.what", language)), Column(say("table.value", language))]
@@ -114,7 +116,8 @@ def _is_list(value: Any) -> TypeGuard[Sequence[Any]]:
     return isinstance(value, Sequence) and not isinstance(value, str | bytes)
 
 
-def _name(path: tuple[str, ...], language: Language) -> str:
+def fact_name(path: tuple[str, ...], language: Language) -> str:
+    """Return a JSON path in words."""
     return " › ".join(known(f"fact.{part}", language, _words(part)) for part in path)
 
 
@@ -125,7 +128,7 @@ def _words(name: str) -> str:
     return name.replace("_", " ")
 
 
-def _shown(path: tuple[str, ...], value: Any) -> Value:
+def fact_value(path: tuple[str, ...], value: Any) -> Value:
     """Return a leaf as text, with the unit that the name's ending tells."""
     name = path[-1] if path else ""
     if value is None or (isinstance(value, Mapping | list) and not value):
