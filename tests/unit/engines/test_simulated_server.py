@@ -11,7 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
 
+from enginebook.engines import simulated
 from enginebook.engines.base import LaunchPlan
 from enginebook.engines.recipes import load_recipe
 from enginebook.engines.registry import adapter
@@ -19,6 +21,9 @@ from enginebook.lifecycle.models import prepare_model
 from enginebook.lifecycle.ports import free_port
 from enginebook.lifecycle.server import serve
 from enginebook.study import EngineSpec, ModelSpec
+
+sys.path.insert(0, str(simulated.LAUNCHER.parent))  # it runs as a program, its parts beside it
+from simulated_serve import words_of
 
 QUICK = {"load_seconds": 0, "step_us": 500, "prefill_us_per_token": 1}
 DUMMY = ModelSpec(dummy="tiny-4-layers")
@@ -210,3 +215,21 @@ def test_its_recipe_is_labelled():
     recipe = load_recipe("simulated")
     assert recipe.labels == ("simulated",)
     assert recipe.environment.python == sys.executable
+
+
+def test_the_text_counts_as_many_tokens_as_usage_says(model):
+    tokenizer = Tokenizer.from_file(str(model.tokenizer_dir / "tokenizer.json"))
+    with running(model) as (_, port):
+        _, answer = complete(port, max_tokens=23)
+    assert len(tokenizer.encode(answer["choices"][0]["text"]).ids) == 23
+    assert answer["usage"]["completion_tokens"] == 23
+
+
+def test_words_of_a_byte_level_vocabulary_are_single_tokens():
+    vocabulary = ["a", "b", "Ġ", "Ġa", "Ġb", "ab"]
+    merges = [("Ġ", "a"), ("Ġ", "b"), ("a", "b")]
+    made = Tokenizer(models.BPE({t: i for i, t in enumerate(vocabulary)}, merges))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    assert words_of(made) == [" a", " b"]
+    empty = Tokenizer(models.BPE({"<x>": 0}, []))
+    assert words_of(empty) == [" t"]

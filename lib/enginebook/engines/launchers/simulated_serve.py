@@ -1,9 +1,9 @@
 """A simulated engine: the OpenAI interface over simulated_scheduler.py. Its text means nothing.
 
-For trying studies, notebooks and lifecycle quickly, and for faults on demand. Answers are words
-``t<number>``, or JSON where a schema is asked for; prompts count by the model's tokenizer. It never
-stands in for a real engine: it says ``simulated`` in its version, its model list and every metric
-name.
+For trying studies, notebooks and lifecycle quickly, and for faults on demand. Answers are
+words of one token each, or JSON where a schema is asked for; prompts count by the model's
+tokenizer. It never stands in for a real engine: it says ``simulated`` in its version, its model
+list and every metric name.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from simulated_scheduler import Costs, Limits, Scheduler, Sequence  # type: igno
 
 FAULTS = ("none", "crash-at-start", "hang-at-start", "crash", "error", "truncate", "short", "deaf")
 MAX_HEAD_BYTES = 65536
+MOST_WORDS = 500
 STREAM_HEAD = (
     b"HTTP/1.1 200 -\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 )
@@ -74,8 +75,10 @@ class Engine:
 class Service:
     """HTTP/1.1 over asyncio streams: one request after another on a connection."""
 
-    def __init__(self, args: argparse.Namespace, engine: Engine, count: Any) -> None:
-        self.args, self.engine, self.count = args, engine, count
+    def __init__(
+        self, args: argparse.Namespace, engine: Engine, count: Any, words: list[str]
+    ) -> None:
+        self.args, self.engine, self.count, self.words = args, engine, count, words
         self._numbers = itertools.count(1)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -144,7 +147,9 @@ class Service:
             await self._error(writer, TOO_LONG, "the request is longer than max_model_len")
             return True
         queue = self.engine.submit(sequence)
-        answer = Answer(self.args.name, number, body, sequence, pieces, chat=chat)
+        answer = Answer(
+            self.args.name, number, body, sequence, pieces=pieces, words=self.words, chat=chat
+        )
         try:
             if body.get("stream"):
                 cut = hit and self.args.fault == "truncate"
@@ -191,11 +196,13 @@ class Answer:
         number: int,
         body: dict[str, Any],
         sequence: Any,
-        pieces: list[str],
         *,
+        pieces: list[str],
+        words: list[str],
         chat: bool,
     ) -> None:
-        self.body, self.sequence, self.chat, self._pieces = body, sequence, chat, pieces
+        self.body, self.sequence, self.chat = body, sequence, chat
+        self._pieces, self._words = pieces, words
         self._seed = hash(sequence.prompt) % 997
         name = "chat.completion" if chat else "text_completion"
         self._base = {"id": f"sim-{number}", "object": name, "model": model}
@@ -209,7 +216,7 @@ class Answer:
         """Return the text of one token; positions count from 1."""
         if self._pieces:
             return self._pieces[position - 1]
-        return f" t{(self._seed + 31 * position) % 1000}"
+        return self._words[(self._seed + 31 * position) % len(self._words)]
 
     def event(self, text: str, *, last: bool) -> dict[str, Any]:
         """Return one event of a stream."""
@@ -257,11 +264,23 @@ def prompt_of(body: dict[str, Any]) -> str | list[int]:
     return prompt if isinstance(prompt, (str, list)) else str(prompt)
 
 
-def counter(folder: str) -> Any:
-    """Return a function from a prompt to token ids, by the model's own tokenizer."""
+def tokenizer_of(folder: str) -> Any:
+    """Return the model's own tokenizer."""
     from tokenizers import Tokenizer  # noqa: PLC0415 - the workbook's, in whose Python this runs
 
-    tokenizer = Tokenizer.from_file(str(Path(folder) / "tokenizer.json"))
+    return Tokenizer.from_file(str(Path(folder) / "tokenizer.json"))
+
+
+def words_of(tokenizer: Any) -> list[str]:
+    """Return words that are one token each, so that whoever counts the text counts as we do."""
+    known = dict.fromkeys(t.removeprefix("\u0120") for t in sorted(tokenizer.get_vocab()))
+    plain = (t for t in known if t.isascii() and t.isalnum() and t.islower())
+    single = (t for t in plain if len(tokenizer.encode(f" {t} {t}").ids) == 2)  # noqa: PLR2004
+    return [f" {t}" for t in itertools.islice(single, MOST_WORDS)] or [" t"]
+
+
+def counter(tokenizer: Any) -> Any:
+    """Return a function from a prompt to token ids."""
 
     def count(prompt: str | list[int]) -> list[int]:
         return prompt if isinstance(prompt, list) else list(tokenizer.encode(prompt).ids)
@@ -295,7 +314,8 @@ async def run(args: argparse.Namespace) -> None:
         await asyncio.Event().wait()
     engine = Engine(Scheduler(Costs(**args.costs), Limits(**args.limits)))
     print("simulated: weights loaded", flush=True)
-    service = Service(args, engine, counter(args.tokenizer))
+    tokenizer = tokenizer_of(args.tokenizer)
+    service = Service(args, engine, counter(tokenizer), words_of(tokenizer))
     stop = asyncio.Event()
     for number in () if args.fault == "deaf" else (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
