@@ -8,9 +8,11 @@ model, equal loads.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from string import ascii_uppercase
 from typing import Any
 
 import polars as pl
@@ -30,7 +32,11 @@ JOINED = (
 )  # fmt: skip
 """Frames that are joined. Claims and simulations stay in each run's own report."""
 MARGIN = 0.03
-LONGEST = 24
+LONGEST = 20
+_COMMON = re.compile(
+    r"\((?:R|TM|tm)\)|\b(?:NVIDIA|AMD|Intel|Apple|GeForce|Tesla|Processor|CPU|GPU)\b"
+    r"|\b\d+-Core\b|@.*$",
+)
 
 
 @dataclass(frozen=True)
@@ -83,15 +89,25 @@ def side_by_side(folders: Sequence[Path | str], language: Language | None = None
 
 
 def run_labels(runs: Sequence[StudyData]) -> tuple[str, ...]:
-    """Return what tells runs apart: their machine, else their versions, their study, their id."""
+    """Return what tells runs apart, short enough for charts: machine, versions, study, or letters.
+
+    With letters, the table of the runs says which is which.
+    """
     candidates: tuple[Callable[[StudyData], str], ...] = (
-        lambda run: machine_name(run.host), _versions, lambda run: str(run.study.get("study", "")),
-    )  # fmt: skip
+        lambda run: short_machine(machine_name(run.host)),
+        _versions,
+        lambda run: str(run.study.get("study", "")),
+    )
     for name in candidates:
         found = [name(run) for run in runs]
         if all(0 < len(f) <= LONGEST for f in found) and len(set(found)) == len(found):
             return tuple(found)
-    return tuple(run.run_id for run in runs)
+    return tuple(ascii_uppercase[i % 26] * (1 + i // 26) for i in range(len(runs)))
+
+
+def short_machine(name: str) -> str:
+    """Return a processor's name without its maker and what all processors are called."""
+    return " ".join(_COMMON.sub(" ", name).split())
 
 
 def _versions(run: StudyData) -> str:

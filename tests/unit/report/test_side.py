@@ -16,10 +16,11 @@ from bs4 import BeautifulSoup
 from enginebook.commands import report as command
 from enginebook.errors import InputError
 from enginebook.report import charts, tables
-from enginebook.report.side import run_labels, same_work, side_by_side
+from enginebook.report.side import run_labels, same_work, short_machine, side_by_side
 from enginebook.report.side_page import caveats, page_name, render_side_by_side
 from enginebook.report.tables import side as side_tables
 
+LABELS = ("Example (invented)", "Bigger 9")
 Change = Callable[[dict[str, Any]], None]
 
 
@@ -48,7 +49,7 @@ def second(root: Path, **options: Any) -> Path:
     target = root / "runs" / "later-fedcba987654"
     target.parent.mkdir(parents=True, exist_ok=True)
     folder.rename(target)
-    changed(target / "host.json", lambda h: h["cpu"].update(model="Bigger CPU (invented)"))
+    changed(target / "host.json", lambda h: h["cpu"].update(model="Bigger CPU 9 @ 5 GHz"))
     changed(target / "manifest.json", lambda m: m.update(run="later-fedcba987654"))
     faster(target, 2.0)
     return target
@@ -62,7 +63,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 def test_engines_carry_their_run_and_all_rows_are_kept(pair: tuple[Path, Path]) -> None:
     side = side_by_side(pair)
-    assert side.labels == ("Example CPU (invented)", "Bigger CPU (invented)")
+    assert side.labels == LABELS
     assert side.data.engines == [
         f"{engine} · {label}" for label in side.labels for engine in sample_study.ENGINES
     ]
@@ -85,7 +86,7 @@ def test_engines_of_different_runs_are_compared(pair: tuple[Path, Path]) -> None
         assert row["ratio"] == pytest.approx(0.5 if first_is_old else 2.0, rel=0.02)
         assert row["verdict"] == ("slower" if first_is_old else "faster")
     title = charts.throughput(side.data).to_dict()["usermeta"]["title"]
-    assert "Bigger CPU" in title
+    assert "Bigger 9" in title
 
 
 def test_other_work_is_not_compared(pair: tuple[Path, Path], tmp_path: Path) -> None:
@@ -114,15 +115,31 @@ def test_labels_are_the_first_thing_that_tells_runs_apart(
     pair: tuple[Path, Path], tmp_path: Path
 ) -> None:
     runs = side_by_side(pair).runs
-    assert run_labels(runs) == ("Example CPU (invented)", "Bigger CPU (invented)")
+    assert run_labels(runs) == LABELS
     same_host = second(tmp_path)
     changed(same_host / "host.json", lambda h: h.update(sample_study.host()))
     ids = run_labels(side_by_side([pair[0], same_host]).runs)
-    assert ids == (sample_study.RUN, "later-fedcba987654")
+    assert ids == ("A", "B")
     installs = same_host / "data" / "installs.parquet"
     pl.read_parquet(installs).with_columns(version=pl.lit("9.9")).write_parquet(installs)
     labels = run_labels(side_by_side([pair[0], same_host]).runs)
     assert labels[1] == "9.9"
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("NVIDIA H200", "H200"),
+        ("4 × NVIDIA H100 80GB HBM3", "4 × H100 80GB HBM3"),
+        ("NVIDIA GeForce RTX 4090", "RTX 4090"),
+        ("AMD EPYC 9654 96-Core Processor", "EPYC 9654"),
+        ("Intel(R) Xeon(R) Platinum 8480+ CPU @ 2.00GHz", "Xeon Platinum 8480+"),
+        ("Apple M4 Max", "M4 Max"),
+        ("", ""),
+    ],
+)
+def test_a_machine_has_a_short_name(name: str, short: str) -> None:
+    assert short_machine(name) == short
 
 
 def test_simulated_engines_keep_their_word(tmp_path: Path) -> None:
@@ -139,7 +156,7 @@ def test_simulated_engines_keep_their_word(tmp_path: Path) -> None:
 
 def test_differences_are_named_and_what_is_the_same_is_counted(pair: tuple[Path, Path]) -> None:
     shown = side_tables.differences(side_by_side(pair)).plain
-    assert "Bigger CPU (invented)" in shown
+    assert "Bigger CPU 9 @ 5 GHz" in shown
     assert "further facts are the same" in shown
     assert "logical cores" not in shown  # the same in both
 

@@ -20,8 +20,8 @@ SAYING = {"say", "count", "known", "no_data", "_facts", "texts"}
 BY_DATA = (
     "arm.", "axis.", "because.", "cellname.", "chart.ecdf.", "component.", "count.", "fact.",
     "flag.", "format.", "frame.", "guide.", "index.", "install.", "kind.", "list.", "metric.",
-    "page.", "pair.", "part.", "phase.", "probed.", "section.", "series.", "short.", "side.", "state.",
-    "topic.", "verdict.", "word.", "yesno.",
+    "page.", "pair.", "part.", "phase.", "probed.", "section.", "series.", "short.", "side.",
+    "state.", "topic.", "verdict.", "word.", "yesno.",
 )  # fmt: skip
 
 

@@ -22,6 +22,8 @@ SUBTITLE_WIDTH = 100
 WIDTH, HEIGHT = 640, 300
 LABEL_ROOM = 96  # px kept free at the right for the engines' names
 VALUE_ROOM = 72  # px kept free at the right for a value at the end of a bar
+MOST_NAMES, LONGEST_NAME = 6, 20  # beyond these a legend takes the place of names at lines
+LETTER, LEGEND_SIGN = 7, 44  # px of a letter, and of a legend's sign with its gaps
 LABEL_GAP = 15  # px between two names
 WIDE = 5.0  # a range of more than this ratio is drawn on a logarithmic axis
 
@@ -81,8 +83,20 @@ def engine_colour(engines: Sequence[str], *, legend: bool = False) -> alt.Color:
     return alt.Color(
         "engine:N",
         scale=alt.Scale(domain=scale["domain"], range=scale["colours"]),
-        legend=alt.Legend(symbolType="stroke", symbolStrokeWidth=2) if legend else None,
+        legend=_legend(engines) if legend else None,
     )
+
+
+def named_directly(engines: Sequence[str]) -> bool:
+    """Return whether names at the ends of lines leave room for the lines, also on a phone."""
+    return len(engines) <= MOST_NAMES and max(map(len, engines), default=0) <= LONGEST_NAME
+
+
+def _legend(engines: Sequence[str]) -> alt.Legend:
+    """Return a legend that breaks into lines where the names are many or long."""
+    longest = max(map(len, engines), default=1)
+    columns = max(1, int(WIDTH // (LETTER * longest + LEGEND_SIGN)))
+    return alt.Legend(symbolType="stroke", symbolStrokeWidth=2, columns=columns, labelLimit=0)
 
 
 def engine_shape(engines: Sequence[str], *, legend: bool = False) -> alt.Shape:
@@ -101,7 +115,7 @@ def engine_dash(engines: Sequence[str], *, legend: bool = False) -> alt.StrokeDa
     return alt.StrokeDash(
         "engine:N",
         scale=alt.Scale(domain=scale["domain"], range=scale["dashes"]),
-        legend=alt.Legend() if legend else None,
+        legend=_legend(engines) if legend else None,
     )
 
 

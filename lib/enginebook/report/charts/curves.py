@@ -130,15 +130,16 @@ def _layers(frame: pl.DataFrame, curve: Curve, data: StudyData, *, single: bool)
     scale, ticks = base.value_scale(
         [*frame["value"].to_list(), *frame["low"].to_list(), *frame["high"].to_list()]
     )
-    x, y = _x(frame, curve, data.language, single=single), _y(curve, scale, ticks, data.language)
+    direct = single and base.named_directly(frame["engine"].drop_nulls().unique().to_list())
+    x, y = _x(frame, curve, data.language, room=direct), _y(curve, scale, ticks, data.language)
     measured = alt.Chart().transform_filter(alt.datum.kind == ENGINE).encode(x=x, y=y)
     layers: list[alt.Chart] = []
     if (frame["kind"] == LIMIT).any():
         layers += _limit_layers(x, y)
-    layers += _engine_layers(measured, y, data, legend=not single)
+    layers += _engine_layers(measured, y, data, legend=not direct)
+    if direct:
+        layers.append(_label_layer(_labels(frame, scale), x, y, data))
     if single:
-        labels = _labels(frame, scale)
-        layers.append(_label_layer(labels, x, y, data))
         return alt.layer(*layers, data=frame).properties(width=base.WIDTH, height=base.HEIGHT)
     panel = alt.layer(*layers, data=frame).properties(width=280, height=220)
     return panel.facet(
@@ -149,13 +150,13 @@ def _layers(frame: pl.DataFrame, curve: Curve, data: StudyData, *, single: bool)
     )
 
 
-def _x(frame: pl.DataFrame, curve: Curve, language: Language, *, single: bool) -> alt.X:
+def _x(frame: pl.DataFrame, curve: Curve, language: Language, *, room: bool) -> alt.X:
     values = sorted(set(frame["x"].to_list()))
-    room: Any = [0, alt.ExprRef(f"width - {base.LABEL_ROOM}")] if single else alt.Undefined
+    ends: Any = [0, alt.ExprRef(f"width - {base.LABEL_ROOM}")] if room else alt.Undefined
     if base.is_wide(values):
-        scale = alt.Scale(type="log", base=2, nice=False, padding=14, range=room)
+        scale = alt.Scale(type="log", base=2, nice=False, padding=14, range=ends)
     else:
-        scale = alt.Scale(zero=False, nice=False, padding=14, range=room)
+        scale = alt.Scale(zero=False, nice=False, padding=14, range=ends)
     axis = alt.Axis(values=values, format=",d", title=say(f"axis.{curve.axis}", language))
     return alt.X("x:Q", scale=scale, axis=axis)
 

@@ -15,6 +15,7 @@ from enginebook.report.text import Language, say
 from enginebook.report.wording import capital, metric_name, unit
 
 MEDIAN, TAIL = 0.5, 0.9
+MOST_SPANS = 3
 
 
 def ecdf(data: StudyData, metric: str = "ttft_ms") -> base.Drawing:
@@ -90,9 +91,18 @@ def _title(frame: pl.DataFrame, metric: str, load: Load, data: StudyData) -> str
     language = data.language
     name = capital(metric_name(metric, language))
     where = load_place(data, load, "concurrency")
-    return say(
-        "chart.ecdf.title", language, metric=name, place=where, spans=_spans(frame, language)
-    )
+    ends = _fastest_and_slowest(frame)
+    spans = _spans(frame.filter(pl.col("engine").is_in(ends)), language)
+    return say("chart.ecdf.title", language, metric=name, place=where, spans=spans)
+
+
+def _fastest_and_slowest(frame: pl.DataFrame) -> list[str]:
+    """Return the engines that a title has room for: all, or of many those at both ends."""
+    engines = frame["engine"].unique(maintain_order=True).to_list()
+    if len(engines) <= MOST_SPANS:
+        return engines
+    ordered = sorted(engines, key=lambda engine: at(frame, engine, MEDIAN))
+    return [ordered[0], ordered[-1]]
 
 
 def _describe(frame: pl.DataFrame, metric: str, language: Language) -> str:

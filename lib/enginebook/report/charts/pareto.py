@@ -13,6 +13,7 @@ from enginebook.report.text import Language, count, listing, say
 
 RATE, TIME = "output_tokens_per_s", "tpot_p50_ms"
 MS_PER_S = 1000.0
+MOST_NAMES = 4  # more names would lie on each other: a legend takes their place
 
 
 def pareto(data: StudyData) -> base.Drawing:
@@ -58,7 +59,12 @@ def _on_front(frame: pl.DataFrame) -> pl.Series:
 
 def _chart(frame: pl.DataFrame, data: StudyData) -> base.Figure:
     language = data.language
-    colour, shape = base.engine_colour(data.engines), base.engine_shape(data.engines)
+    names = frame["engine"].unique().to_list()
+    crowded = len(names) > MOST_NAMES or not base.named_directly(names)
+    colour = base.engine_colour(data.engines, legend=crowded)
+    dash, shape = (
+        base.engine_dash(data.engines, legend=crowded), base.engine_shape(data.engines),
+    )  # fmt: skip
     x_scale, x_ticks = base.value_scale(frame["user"].to_list())
     y_scale, y_ticks = base.value_scale(frame["total"].to_list())
     x = alt.X("user:Q", scale=x_scale, axis=_axis("axis.per_user", x_ticks, language))
@@ -70,10 +76,11 @@ def _chart(frame: pl.DataFrame, data: StudyData) -> base.Figure:
     numbers = points.mark_text(dy=-12, fontSize=11).encode(text="concurrency:Q")
     # the name stands over the heaviest load: at the lightest one the engines are often close
     ends = frame.sort("concurrency").group_by("engine", maintain_order=True).last()
-    names = alt.Chart(ends).mark_text(dy=-28, fontWeight=600, align="center")
-    line = points.mark_line(strokeWidth=2).encode(strokeDash=base.engine_dash(data.engines))
-    named = names.encode(x=x, y=y, text="engine:N", color=colour)
-    return alt.layer(line, dots, numbers, named).properties(width=base.WIDTH, height=base.HEIGHT)
+    over = alt.Chart(ends).mark_text(dy=-28, fontWeight=600, align="center")
+    line = points.mark_line(strokeWidth=2).encode(strokeDash=dash)
+    named = [over.encode(x=x, y=y, text="engine:N", color=colour)] if not crowded else []
+    layers = alt.layer(line, dots, numbers, *named)
+    return layers.properties(width=base.WIDTH, height=base.HEIGHT)
 
 
 def _axis(key: str, ticks: list[float] | None, language: Language) -> alt.Axis:

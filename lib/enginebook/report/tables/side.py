@@ -38,7 +38,7 @@ def runs(side: SideBySide, page: Path) -> Fragment:
     columns = [Column(say(f"side.{t}", language), numeric=t == "blocks") for t in titles]
     rows: list[Row] = [
         [
-            Value(label, note="" if label == run.run_id else run.run_id),
+            Value(label, note=run.run_id),
             Value(run.question, href=_link(run, page)),
             _engines(run),
             machine_name(run.host) or NONE,

@@ -3,7 +3,7 @@
   "use strict";
   const all = (selector, root = document) => [...root.querySelectorAll(selector)];
   const main = document.getElementById("content");
-  const NARROW = 520;
+  const NARROW = 520, DRAWN = 640;
 
   // ---- buttons
   const theme = window.enginebookTheme, themeButton = document.getElementById("eb-theme");
@@ -64,13 +64,13 @@
       spec.width = width;
       spec.autosize = { type: "fit-x", contains: "padding" };
     }
-    if (width < NARROW) narrowLegends(spec);
+    if (width < NARROW) narrowLegends(spec, width / DRAWN);
     return spec;
   };
-  const narrowLegends = (node) => {
+  const narrowLegends = (node, part) => {
     if (node === null || typeof node !== "object") return;
-    if (node.legend && node.legend.columns) node.legend.columns = 2;
-    Object.entries(node).forEach(([name, value]) => { if (name !== "datasets" && name !== "data") narrowLegends(value); });
+    if (node.legend && node.legend.columns) node.legend.columns = Math.max(1, Math.floor(node.legend.columns * part));
+    Object.entries(node).forEach(([name, value]) => { if (name !== "datasets" && name !== "data") narrowLegends(value, part); });
   };
   const draw = async (figure) => {
     const mount = figure.querySelector(".eb-mount"), width = Math.floor(mount.clientWidth);
