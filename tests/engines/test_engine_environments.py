@@ -80,7 +80,6 @@ ALL_OPTIONS = {
         "memory_fraction": 0.5,
         "seed": 3,
         "skip_warmup": True,
-        "speculative": {"method": "ngram", "tokens": 3},
     },
 }
 
@@ -160,8 +159,6 @@ def test_sglang_takes_every_option():
     assert seen["tp_size"] == "2"
     assert seen["enable_metrics"] == "True"
     assert seen["skip_server_warmup"] == "True"
-    assert seen["speculative_algorithm"] == "NGRAM"
-    assert seen["speculative_num_draft_tokens"] == "4"
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])
@@ -169,8 +166,12 @@ def test_recipe_options_and_speculative_methods_are_taken(engine):
     """Names are checked by the engines' own parsers; no weights are read."""
     methods = ["draft", "eagle", "eagle3", "mtp"]
     heads = [{"speculative": {"method": m, "tokens": 2, "model": "org/h"}} for m in methods]
-    usual, *seen = parsed(engine, load_recipe(f"{engine}-cpu").options, *heads)
+    ngram = {"speculative": {"method": "ngram", "tokens": 3}}
+    usual, lookup, *seen = parsed(engine, load_recipe(f"{engine}-cpu").options, ngram, *heads)
     assert usual["dtype"] == "float32"
+    if engine == "sglang":
+        assert lookup["speculative_algorithm"] == "NGRAM"
+        assert lookup["speculative_num_draft_tokens"] == "4"
     assert len(seen) == len(methods)
     for one in seen:
         if engine == "vllm":

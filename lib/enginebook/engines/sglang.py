@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from pydantic import model_validator
+
 from enginebook.engines import dummy_weights, speculation
 from enginebook.engines.base import Command, LaunchPlan, MemoryPart
 from enginebook.engines.common import FEATURES, EngineAdapter, features, flags
@@ -67,6 +69,14 @@ class SglangOptions(CpuTorchOptions):
     page_size: PositiveInt | None = None
     kv_cache_dtype: str | None = None
     skip_warmup: bool = False
+
+    @model_validator(mode="after")
+    def _kernels_are_there(self) -> SglangOptions:
+        if self.device == "cpu" and self.speculative is not None:
+            raise ValueError(
+                "speculative decoding needs SGLang's own CPU kernels, which no package offers"
+            )
+        return self
 
 
 class Sglang(EngineAdapter[SglangOptions]):

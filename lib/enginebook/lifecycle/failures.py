@@ -56,6 +56,11 @@ KNOWN = (
         "choose a recipe whose CUDA build knows this GPU",
     ),
     _known(
+        r"is not there on this CPU, but was called",
+        "its fallback for CPUs lacks a kernel that this model or option needs",
+        "leave the option out, or use another engine",
+    ),
+    _known(
         r"driver (version |on your system )?is (too old|insufficient)",
         "the NVIDIA driver is too old for this build's CUDA",
         "update the driver, or choose a recipe for an older CUDA",

@@ -106,6 +106,7 @@ def test_lmdeploy():
         ("vllm", {"method": "ngram", "model": "x"}, "ngram has no model"),
         ("sglang", {"method": "mtp", "lookup": 3}, "lookup belongs to method ngram"),
         ("sglang", {"method": "ngram", "tokens": 0}, "greater than or equal to 1"),
+        ("sglang", {"method": "ngram", "device": "cpu"}, "SGLang's own CPU kernels"),
         ("llamacpp", {"method": "eagle", "model": "x"}, "eagle is not offered by llama.cpp"),
         ("tensorrt-llm", DRAFT, "draft is not offered"),
         ("lmdeploy", EAGLE3, "speculative needs backend: pytorch"),
@@ -114,8 +115,10 @@ def test_lmdeploy():
     ],
 )
 def test_what_cannot_be_is_refused_with_its_reason(engine, asked, problem):
+    method = {k: v for k, v in asked.items() if k != "device"}
+    more = {k: v for k, v in asked.items() if k == "device"}
     with pytest.raises(InputError, match=problem):
-        adapter(engine).check_options({"speculative": asked})
+        adapter(engine).check_options({"speculative": method, **more})
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "tensorrt-llm", "lmdeploy"])

@@ -14,6 +14,7 @@ LINES = [
     ("OSError: [Errno 98] Address already in use", "holds the port"),
     ("OSError: [Errno 28] No space left on device", "disk is full"),
     ("RuntimeError: CUDA error: no kernel image is available for execution", "architecture"),
+    ("RuntimeError: sgl_kernel.x is not there on this CPU, but was called", "lacks a kernel"),
     ("The NVIDIA driver on your system is too old", "driver is too old"),
     ("CUDA driver version is insufficient for CUDA runtime version", "driver is too old"),
     ("RuntimeError: Failed to infer device type", "finds no GPU"),
