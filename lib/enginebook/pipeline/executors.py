@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from enginebook.errors import InputError
 from enginebook.lifecycle.host import host_facts, host_id
-from enginebook.pipeline.executors_kubernetes import Kubernetes
+from enginebook.pipeline.executors_kubernetes import Kubernetes, KubernetesOptions
 from enginebook.pipeline.executors_node import CLASS_VARIABLE, SHARE_VARIABLE, identity_of
 from enginebook.pipeline.executors_resources import Resources, device_of, gpus_of
 from enginebook.pipeline.executors_slurm import Slurm, SlurmOptions
@@ -109,11 +109,15 @@ def executor_of(name: str, wishes: Wishes, study: Study, outputs: Path) -> Execu
             machine=wishes.machine,
             exclusive=wishes.exclusive,
         )
-    return Kubernetes.of(wishes.cluster, outputs, wishes.jobs, wishes.machine)
+    options = KubernetesOptions.read(wishes.cluster)
+    return Kubernetes(options, outputs, jobs=wishes.jobs, machine=wishes.machine)
+
+
+PLUGINS = {"slurm": "slurm", "kubernetes": "cluster_generic"}
 
 
 def _require_plugin(name: str) -> None:
-    if find_spec(f"snakemake_executor_plugin_{name}") is None:
+    if find_spec(f"snakemake_executor_plugin_{PLUGINS[name]}") is None:
         raise InputError(
             f"--executor {name} needs a Snakemake plugin that is not installed",
             f"pip install 'enginebook[{name}]' into this environment",
