@@ -12,6 +12,7 @@ from enginebook.report.data import StudyData
 from enginebook.report.numbers import share
 from enginebook.report.outcome import outcomes
 from enginebook.report.text import Language, count, known, listing, say
+from enginebook.report.wording import reason
 from enginebook.stats import PRIMARY
 
 ENOUGH_BLOCKS = 5
@@ -94,15 +95,15 @@ def _instrument(data: StudyData, language: Language) -> str:
     calibration = data.calibration
     if calibration is None:
         return say("doubt.no_calibration", language)
-    verdict = _verdict(calibration)
+    verdict = _verdict(calibration, language)
     return say("doubt.calibration", language, verdict=verdict) if verdict else ""
 
 
-def _verdict(calibration: Mapping[str, Any]) -> str:
+def _verdict(calibration: Mapping[str, Any], language: Language) -> str:
     """Return what the calibration complains of, or an empty text when it is content."""
     if calibration.get("ok"):
         return ""
-    return str(calibration.get("verdict") or "").rstrip(".") or "no verdict"
+    return reason(str(calibration.get("verdict") or "").rstrip("."), language)
 
 
 def _no_limits(data: StudyData, language: Language) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from enginebook.report.charts.claims import key_of, tone
+from enginebook.report.claim_texts import reason, statement
 from enginebook.report.data import StudyData
 from enginebook.report.fragment import Fragment, NoData
 from enginebook.report.numbers import NONE, figure
@@ -31,17 +32,17 @@ def claims(data: StudyData) -> Fragment | NoData:
 
 
 def _row(row: dict[str, Any], language: Language) -> Row:
-    span = ""
+    span, same = "", {None, row["statement"]}
     if row["low"] is not None and row["high"] is not None:
         span = f"{figure(row['low'])} – {figure(row['high'])}"
     return [
-        Value(row["statement"] or NONE, note=row["claim_id"]),
+        Value(statement(row["statement"] or NONE, language), note=row["claim_id"]),
         _word("topic", row["topic"], language),
-        NONE if row["claimed"] in {None, row["statement"]} else row["claimed"],
+        NONE if row["claimed"] in same else statement(row["claimed"], language),
         Value(row["measured"] or NONE, note=span),
         _verdict(row["physics_verdict"], language),
         _verdict(row["verdict"], language),
-        row["reason"] or NONE,
+        reason(row["reason"] or NONE, language),
     ]
 
 

@@ -13,6 +13,7 @@ from enginebook.report.fragment import Fragment, NoData
 from enginebook.report.numbers import NONE, data_size, figure
 from enginebook.report.tables.table import Column, Row, Value, table
 from enginebook.report.text import Language, known, say
+from enginebook.report.wording import reason
 
 APART = ("ceilings", "calibration")
 MOST_TEXT = 400
@@ -67,7 +68,9 @@ def calibration(data: StudyData) -> Fragment | NoData:
     columns = [Column(say(key, language), numeric=True) for _, key in LEVEL]
     rows: list[Row] = [[_level_value(level.get(name)) for name, _ in LEVEL] for level in levels]
     verdict = facts.get("verdict")
-    return table(columns, rows, caption=f"{caption}: {verdict}" if verdict else caption)
+    if verdict:
+        caption = say("table.captioned", language, caption=caption, text=reason(verdict, language))
+    return table(columns, rows, caption=caption)
 
 
 def _level_value(value: float | None) -> str:
