@@ -57,7 +57,7 @@ def test_each_table_is_named_and_regular(
 @pytest.mark.parametrize("name", ALL)
 def test_without_data_there_is_a_reason(name: str, nothing: StudyData) -> None:
     made = getattr(tables, name)(nothing)
-    if name in {"repeat", "parameters", "manifest"}:
+    if name in {"citation", "repeat", "parameters", "manifest"}:
         assert isinstance(made, Fragment)
     else:
         assert isinstance(made, NoData)
@@ -305,3 +305,18 @@ def test_a_paced_load_has_no_cost_per_token(parts: StudyData) -> None:
     shown = {row[0] for row in rows_of(tables.energy(priced))}
     assert not any("requests/s" in name for name in shown)
     assert all(row[4] == "–" for row in rows_of(tables.energy(parts)))
+
+
+def test_a_run_is_cited_with_what_its_figures_hold_for(data: StudyData) -> None:
+    text, bibtex = (row[1] for row in rows_of(tables.citation(data)))
+    for part in (data.run_id, "llamacpp 0.3.5", "Example CPU", "Enginebook 0.1.0", "2026-11-30"):
+        assert part in text, part
+    assert bibtex.startswith("@misc{enginebook-sample-0123456789ab, author = {{The Enginebook")
+    assert bibtex.count("{") == bibtex.count("}")
+    assert "year = {2026}" in bibtex
+
+
+def test_a_citation_survives_what_tex_takes_for_its_own(data: StudyData) -> None:
+    study = {**data.manifest["study"], "question": "50% of_a $ & #1?"}
+    odd = replace(data, manifest={**data.manifest, "study": study})
+    assert r"50\% of\_a \$ \& \#1?" in rows_of(tables.citation(odd))[1][1]

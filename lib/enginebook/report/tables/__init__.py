@@ -1,6 +1,7 @@
 """Tables of a study. Each takes a `StudyData` and returns a table, or why there is none."""
 
 from enginebook.report.tables.arms import arm_comparison, arms
+from enginebook.report.tables.citation import citation
 from enginebook.report.tables.claims import claims
 from enginebook.report.tables.deployment import installs, launches, memory
 from enginebook.report.tables.economy import effort, energy
@@ -32,6 +33,7 @@ __all__ = [
     "arms",
     "calibration",
     "ceilings",
+    "citation",
     "claims",
     "comparisons",
     "conversations",
