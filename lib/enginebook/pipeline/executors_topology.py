@@ -16,12 +16,12 @@ SYS = Path("/sys")
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU's place: its number in PCI order, its NUMA node, and the PCIe bridge above it."""
+    """A GPU's place: its number in PCI order, its NUMA node, and the PCIe port above it."""
 
     index: int
     bus_id: str
     numa: int
-    bridge: str = ""
+    port: str = ""
 
 
 @dataclass(frozen=True)
@@ -109,9 +109,15 @@ def _gpu(sys: Path, index: int, address: str, default_numa: int) -> Gpu:
     numa = default_numa
     with suppress(OSError, ValueError):
         numa = int((device / "numa_node").read_text(encoding="ascii"))
-    real = device.resolve()
-    bridge = real.parent.parent.name if real.parent.name.count(":") > 1 else ""
-    return Gpu(index, short, numa if numa >= 0 else default_numa, bridge)
+    return Gpu(index, short, numa if numa >= 0 else default_numa, _root_port(device.resolve()))
+
+
+def _root_port(device: Path) -> str:
+    """Return the port of the processor above a device: what lies below one shares its lanes."""
+    parts = device.parts
+    at = next((n for n, part in enumerate(parts) if part.startswith("pci")), len(parts))
+    above = parts[at + 1 : -1]
+    return above[0] if above else ""
 
 
 def parse_list(text: str) -> list[int]:
@@ -127,7 +133,7 @@ def parse_list(text: str) -> list[int]:
 def divide(host: Host, each: int) -> list[Part]:
     """Return the parts into which a machine falls for stages that want so many GPUs each.
 
-    GPUs of one part lie on one NUMA node where they can, and below one PCIe bridge. The cores of
+    GPUs of one part lie on one NUMA node where they can, and below one PCIe port. The cores of
     a NUMA node are divided evenly between its GPUs, whole cores only, so that no two parts share a
     core. GPUs of a node without cores of its own get cores of the node that has most to spare.
 
@@ -136,7 +142,7 @@ def divide(host: Host, each: int) -> list[Part]:
     each
         GPUs of one stage, at least 1. GPUs that are left over belong to no part.
     """
-    ordered = sorted(host.gpus, key=lambda g: (g.numa, g.bridge, g.index))
+    ordered = sorted(host.gpus, key=lambda g: (g.numa, g.port, g.index))
     shares = _core_shares(host)
     parts = []
     for start in range(0, len(ordered) - each + 1, each):
@@ -190,11 +196,11 @@ def shared_parts(host: Host, jobs: int, each: int = 1) -> list[str]:
             "engine and load generator will wait for each other"
         )
     chosen = {i: n for n, p in enumerate(parts) for i in p.gpus}
-    bridges: dict[str, set[int]] = {}
+    ports: dict[str, set[int]] = {}
     for g in host.gpus:
-        if g.index in chosen and g.bridge:
-            bridges.setdefault(g.bridge, set()).add(chosen[g.index])
-    shared = sorted(b for b, users in bridges.items() if len(users) > 1)
+        if g.index in chosen and g.port:
+            ports.setdefault(g.port, set()).add(chosen[g.index])
+    shared = sorted(b for b, users in ports.items() if len(users) > 1)
     if shared:
-        found.append(f"stages side by side share the PCIe bridge {', '.join(shared)}")
+        found.append(f"stages side by side share the lanes of PCIe port {', '.join(shared)}")
     return found
