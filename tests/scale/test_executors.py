@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from enginebook.commands.run import cluster_settings
+from enginebook.engines.visible import OWN_GPUS, own_gpus
 from enginebook.errors import InputError
 from enginebook.lifecycle.host import host_facts
 from enginebook.pipeline import executors_slurm
@@ -110,6 +111,7 @@ def test_gpus_side_by_side_take_parts_and_say_what_they_share(tmp_path: Path) ->
         ({"engines": [{"name": "c", "recipe": "llamacpp-cpu"}]}, eight(), "compute on CPUs"),
         ({"engines": [WIDE]}, Host(eight().gpus[:4], eight().cores), "too few"),
         ({"engines": [GPU], "port": 8000}, eight(), "one engine only"),
+        ({"engines": [{**GPU, "options": {"devices": [0]}}]}, eight(), "option devices of g"),
     ],
 )
 def test_what_cannot_share_a_machine_is_refused(given: Any, host: Host, said: str) -> None:
@@ -117,6 +119,14 @@ def test_what_cannot_share_a_machine_is_refused(given: Any, host: Host, said: st
     with pytest.raises(InputError) as error:
         Local(Wishes(jobs=2), wanted, host)
     assert said in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "seen"),
+    [("2,3", [2, 3]), ("", [0, 1, 2, 3]), ("7", [0, 1, 2, 3]), ("GPU-1", [0, 1, 2, 3])],
+)
+def test_a_stage_looks_at_its_own_gpus(given: str, seen: list[int]) -> None:
+    assert own_gpus(4, {OWN_GPUS: given}) == seen
 
 
 def test_cluster_settings_need_a_cluster() -> None:

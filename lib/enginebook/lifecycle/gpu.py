@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
+from enginebook.engines.visible import own_gpus
+
 T = TypeVar("T")
 
 
@@ -69,7 +71,7 @@ def look() -> View:
         return View((), None, None, f"NVML says: {error}")
     try:
         count = pynvml.nvmlDeviceGetCount()
-        devices = tuple(_device(pynvml, i) for i in range(count))
+        devices = tuple(_device(pynvml, i) for i in own_gpus(count))
         driver = _or_none(pynvml.nvmlSystemGetDriverVersion)
         number = _or_none(pynvml.nvmlSystemGetCudaDriverVersion_v2)
     finally:

@@ -6,14 +6,17 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from enginebook.engines.visible import own_gpus
+
 Sample = dict[str, float]
 
 
 class Gpus:
-    """All GPUs of the host. ``read`` returns one dict a GPU; a value a GPU cannot give is absent.
+    """The GPUs of the host, or of this stage where stages share a host.
 
-    Units: bytes, percent, watts, joules since the driver was loaded, MHz, degrees Celsius, and
-    NVML's bit mask of throttle reasons.
+    ``read`` returns one dict a GPU; a value a GPU cannot give is absent. Units: bytes, percent,
+    watts, joules since the driver was loaded, MHz, degrees Celsius, and NVML's bit mask of throttle
+    reasons.
     """
 
     def __init__(self) -> None:
@@ -27,7 +30,7 @@ class Gpus:
             return
         self._nvml = pynvml
         count = pynvml.nvmlDeviceGetCount()
-        self._handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(count)]
+        self._handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in own_gpus(count)]
 
     def __len__(self) -> int:
         return len(self._handles)

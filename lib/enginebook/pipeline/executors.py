@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
+from enginebook.engines.recipes import recipe_for
 from enginebook.errors import InputError
 from enginebook.lifecycle.host import host_facts, host_id
 from enginebook.pipeline.executors_kubernetes import Kubernetes, KubernetesOptions
@@ -143,6 +144,13 @@ class Local:
 
     def _check_side_by_side(self) -> None:
         self._host = self._host or read_host(bus_ids())
+        fixed = [e.name for e in self._study.engines if "devices" in recipe_for(e).options]
+        if fixed:
+            raise InputError(
+                f"--jobs {self._jobs}: option devices of {', '.join(fixed)}: stages side by side "
+                "are given their GPUs",
+                "leave devices away, or measure one at a time",
+            )
         wanted = [gpus_of(e) for e in self._study.engines if device_of(e) != "none"]
         if 0 in wanted:
             raise InputError(

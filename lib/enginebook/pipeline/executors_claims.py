@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from enginebook.engines.visible import OWN_GPUS
 from enginebook.errors import EngineError
 from enginebook.pipeline.executors_topology import Host, Part, divide
 
@@ -84,6 +85,7 @@ def _bound_to(part: Part) -> Iterator[None]:
     added = {
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_VISIBLE_DEVICES": ",".join(map(str, part.gpus)),
+        OWN_GPUS: ",".join(map(str, part.gpus)),
     }
     before = {name: os.environ.get(name) for name in added}
     os.environ.update(added)
