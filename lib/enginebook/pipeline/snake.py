@@ -21,6 +21,7 @@ from enginebook.store import write_json
 
 SNAKEFILE = Path(__file__).with_name("Snakefile")
 ASKED_FILE = "asked.json"
+LEFTOVER_TIMEOUT_S = 60.0
 
 
 class Snake:
@@ -62,6 +63,8 @@ class Snake:
 
     def __enter__(self) -> Self:
         write_json(self.directory / ASKED_FILE, self._asked)
+        # Jobs of a run whose host went down would measure the same stages a second time.
+        self.executor.end_jobs(LEFTOVER_TIMEOUT_S)
         self._process = owned.start(
             self.argv,
             env={**os.environ, **self.executor.environment(), "PYTHONUNBUFFERED": "1"},
