@@ -27,7 +27,7 @@ format: $(READY) ## format the source
 
 lock: $(READY)   ## resolve requirements.lock anew from pyproject.toml
 	@$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header \
-	  --no-emit-index-url --extra notebook --extra dev --extra slurm pyproject.toml -o requirements.lock
+	  --no-emit-index-url --extra notebook --extra dev --extra slurm --extra kubernetes pyproject.toml -o requirements.lock
 
 clean:           ## remove the workbook's environment (outputs and engines stay)
 	rm -rf $(VENV)

@@ -11,6 +11,15 @@ import polars as pl
 from enginebook.claims.conditions import Conditions, conditions_of
 from enginebook.claims.limits import Ruling, rule_physics
 from enginebook.claims.model import Claim, Register
+from enginebook.claims.observed import (
+    Frames,
+    memory_figure,
+    probed,
+    rows_of,
+    seen,
+    simulated,
+    swapped,
+)
 from enginebook.claims.rules import (
     CONTRADICTED,
     NOT_COMPARABLE,
@@ -19,7 +28,7 @@ from enginebook.claims.rules import (
     SUPPORTED,
     Outcome,
 )
-from enginebook.claims.selection import Selection, select
+from enginebook.claims.selection import Selection, codes_by_series, select
 
 CLAIM_SCHEMA: Final[dict[str, Any]] = {
     "claim_id": pl.String, "topic": pl.String, "statement": pl.String, "claimed": pl.String,
@@ -27,7 +36,7 @@ CLAIM_SCHEMA: Final[dict[str, Any]] = {
     "measured": pl.String, "low": pl.Float64, "high": pl.Float64, "n": pl.Int64,
     "reason": pl.String, "physics_reason": pl.String, "efficiency": pl.Float64,
     "evidence": pl.String, "sources": pl.List(pl.String), "hardware": pl.String,
-    "versions": pl.String, "study_digest": pl.String,
+    "versions": pl.String, "study_digest": pl.String, "basis": pl.String,
 }  # fmt: skip
 _RECORDED: Final = ("META", "EXIT0")
 # Statements on GPU engines that a CPU run cannot carry, however well it measures.
@@ -40,9 +49,9 @@ class Run:
 
     cells: pl.DataFrame | None
     refused: Sequence[str]
-    installs: pl.DataFrame | None
-    memory: pl.DataFrame | None
+    frames: Frames
     conditions: Conditions
+    codes: Mapping[str, str]
 
 
 def judge(
@@ -56,6 +65,7 @@ def judge(
     installs: pl.DataFrame | None = None,
     memory: pl.DataFrame | None = None,
     simulated_engines: Sequence[str] = (),
+    frames: Frames | None = None,
 ) -> pl.DataFrame:
     """Return one row a claim.
 
@@ -71,12 +81,18 @@ def judge(
         Engines that it refuses to rank because they are simulated are not judged.
     host, manifest
         Say whether a figure is comparable with a claim's hardware, model and precision.
+    frames
+        Whatever else the run has: `loads` says which scenario a series stands for, `arms` which
+        engines are simulated, `probes`, `starts`, `swaps` and `simulations` are evidence of their
+        own. Column `basis` says which evidence a verdict rests on.
     """
+    more = {**(frames or {})}
+    more |= {k: v for k, v in (("installs", installs), ("memory", memory)) if v is not None}
     run = Run(
         cells=cells if cells is not None else _as_cells(points),
-        refused=[*simulated_engines, *_simulated(comparisons)],
-        installs=installs,
-        memory=memory,
+        refused=[*simulated_engines, *_simulated(comparisons), *_simulated_arms(more)],
+        frames=more,
+        codes=codes_by_series(more.get("loads")),
         conditions=conditions_of(host, manifest, installs),
     )
     return pl.DataFrame([_row(c, run) for c in register.claims], schema=CLAIM_SCHEMA)
@@ -93,6 +109,11 @@ def _simulated(comparisons: pl.DataFrame | None) -> list[str]:
         return []
     said = comparisons.filter(pl.col("reason").str.contains(" is simulated"))["reason"]
     return sorted({reason.split(" is simulated")[0] for reason in said.to_list()})
+
+
+def _simulated_arms(frames: Frames) -> list[str]:
+    arms = rows_of(frames, "arms")
+    return [] if arms is None else arms.filter("simulated")["engine"].to_list()
 
 
 def _row(claim: Claim, run: Run) -> dict[str, Any]:
@@ -120,60 +141,56 @@ def _row(claim: Claim, run: Run) -> dict[str, Any]:
         "hardware": run.conditions.hardware,
         "versions": ", ".join(f"{k} {v}" for k, v in run.conditions.versions.items()) or None,
         "study_digest": run.conditions.digest,
+        "basis": outcome.basis or "none",
     }
 
 
 def _decide(claim: Claim, ruling: Ruling, run: Run) -> Outcome:
+    outcome = _verdict(claim, ruling, run)
+    text, source = seen(claim, run.frames)
+    if not text or outcome.basis == source:
+        return outcome
+    basis = f"{outcome.basis}, {source}" if outcome.basis else f"none; shown: {source}"
+    return replace(outcome, reason=f"{outcome.reason}; {text}", basis=basis)
+
+
+def _verdict(claim: Claim, ruling: Ruling, run: Run) -> Outcome:
     rule = claim.test.rule
     measured = _measure(claim, run)
     if ruling.verdict == "impossible" or ruling.loads is False:
         return _refuted(ruling, measured)
     if rule == "PHYS":
-        return Outcome(SUPPORTED, ruling.why)
+        return Outcome(SUPPORTED, ruling.why, basis="physics")
     if rule in _RECORDED:
-        return _installed(claim, run) or _recorded(claim)
-    if measured is None:
-        return Outcome(NOT_TESTED, _what_it_takes(claim))
-    if measured.verdict == NOT_TESTED:
-        return replace(measured, reason=f"{measured.reason}; {_what_it_takes(claim)}")
+        return probed(claim, run.frames) or _installed(claim, run) or _recorded(claim)
+    if measured is None or measured.verdict == NOT_TESTED:
+        why = f"{measured.reason}; " if measured else ""
+        return Outcome(NOT_TESTED, f"{why}{_what_it_takes(claim)}")
+    if measured.basis == "simulated":  # no machine took part in it
+        return measured
     return _in_scope(claim, measured, run.conditions)
 
 
 def _refuted(ruling: Ruling, measured: Outcome | None) -> Outcome:
     """Return the verdict by physics, beside what a run shows."""
     shown = measured or Outcome("", "")
-    return replace(shown, verdict=CONTRADICTED, reason=f"physics: {ruling.why}")
+    basis = f"physics, {shown.basis}" if shown.basis else "physics"
+    reason = f"physics: {ruling.why}"
+    return replace(shown, verdict=CONTRADICTED, reason=reason, basis=basis)
 
 
 def _measure(claim: Claim, run: Run) -> Outcome | None:
     """Return what the run says, or None where it has nothing to say."""
     rule, test = RULES.get(claim.test.rule), claim.test
     if test.metric == "memory_bytes":
-        return _memory(claim, run)
+        return memory_figure(claim, run.frames, run.conditions)
+    found = simulated(claim, run.frames) or swapped(claim, run.frames, run.conditions)
+    if found is not None:
+        return found
     if rule is None or run.cells is None or test.metric is None or not test.engines:
         return None
-    selection: Selection = select(run.cells, test, run.conditions, run.refused)
-    return rule(claim, selection)
-
-
-def _memory(claim: Claim, run: Run) -> Outcome | None:
-    """Return the bytes that the launch stage read for a component."""
-    part = {"kv": "kv_cache"}.get(claim.test.component or "", claim.test.component)
-    if run.memory is None or claim.test.value is None:
-        return None
-    labels = [
-        e
-        for e in run.memory["engine"].unique()
-        if run.conditions.family(e) == claim.test.engines[0]
-    ]
-    found = run.memory.filter(pl.col("engine").is_in(labels) & (pl.col("component") == part))
-    if found.is_empty():
-        return Outcome(NOT_TESTED, f"this run has no {part} bytes of {claim.test.engines[0]}")
-    ratio = float(found["bytes"][0]) / claim.test.value
-    close = abs(ratio - 1) <= claim.test.tolerance
-    text = f"{found['bytes'][0] / claim.test.unit_factor:.3g} {claim.unit}"
-    verdict = SUPPORTED if close else CONTRADICTED
-    return Outcome(verdict, f"{ratio:.2f} of the claimed figure", text, n=1)
+    selection: Selection = select(run.cells, test, run.conditions, run.refused, codes=run.codes)
+    return replace(rule(claim, selection), basis="load cells")
 
 
 def _in_scope(claim: Claim, found: Outcome, conditions: Conditions) -> Outcome:
@@ -192,14 +209,15 @@ def _in_scope(claim: Claim, found: Outcome, conditions: Conditions) -> Outcome:
 
 def _installed(claim: Claim, run: Run) -> Outcome | None:
     """Return what the install stage saw of an engine that is said to install by pip."""
-    if claim.test.rule != "EXIT0" or not claim.test.engines or run.installs is None:
+    installs = rows_of(run.frames, "installs")
+    if claim.test.rule != "EXIT0" or not claim.test.engines or installs is None:
         return None
-    for row in run.installs.filter(pl.col("kind") == "venv").iter_rows(named=True):
+    for row in installs.filter(pl.col("kind") == "venv").iter_rows(named=True):
         if run.conditions.family(row["engine"]) == claim.test.engines[0]:
             size = "" if row["bytes"] is None else f", {row['bytes'] / 1e9:.2f} GB"
             text = f"{row['version']}: {row['packages']} packages{size}"
             reason = f"installed by pip from its lock and imported as {row['engine']}: {text}"
-            return Outcome(SUPPORTED, reason, text, n=1)
+            return Outcome(SUPPORTED, reason, text, n=1, basis="install stage")
     return None
 
 
@@ -209,7 +227,8 @@ def _recorded(claim: Claim) -> Outcome:
     if evidence is None or evidence.status == "unverifiable":
         return Outcome(NOT_TESTED, _what_it_takes(claim))
     note = evidence.note or "as the sources say"
-    return Outcome(evidence.status, f"recorded: {note} [{', '.join(evidence.sources)}]")
+    reason = f"recorded: {note} [{', '.join(evidence.sources)}]"
+    return Outcome(evidence.status, reason, basis="public record")
 
 
 def _what_it_takes(claim: Claim) -> str:

@@ -34,11 +34,17 @@ class Outcome:
     low: float | None = None
     high: float | None = None
     n: int | None = None
+    basis: str = ""  # which evidence: load cells, memory, probes, swaps, simulated ...
 
 
 def missing(families: Sequence[str], selection: Selection) -> Outcome:
     """Return the outcome when engines of the claim were not measured."""
-    absent = [f for f in families if f != OTHERS and f not in selection.families]
+    return missing_families(families, selection.families)
+
+
+def missing_families(families: Sequence[str], present: Sequence[str]) -> Outcome:
+    """Return the outcome when a frame holds not all engines of a claim."""
+    absent = [f for f in families if f != OTHERS and f not in present]
     if absent:
         return Outcome(NOT_TESTED, f"this run has no comparable figure of {', '.join(absent)}")
     return Outcome(NOT_TESTED, "this run has no cell that the claim speaks of")

@@ -13,7 +13,10 @@ from enginebook.errors import InputError
 from enginebook.paths import default_outputs_dir
 from enginebook.store import read_json
 
-FRAMES = ("cells", "points", "comparisons", "installs", "launches", "memory")
+FRAMES = (
+    "cells", "points", "comparisons", "installs", "launches", "memory", "loads", "arms", "probes",
+    "starts", "swaps", "simulations",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
@@ -38,6 +38,29 @@ def scenario_code(name: str) -> str:
         if any(mark in name.lower() for mark in marks):
             return code
     return "S01"
+
+
+def codes_by_series(loads: pl.DataFrame | None) -> dict[str, str]:
+    """Return which scenario each series of a study stands for, by what it did rather than its name.
+
+    A series without a prefix or a grammar that stands beside others with one is their baseline and
+    no scenario of its own: its code is empty.
+    """
+    if loads is None:
+        return {}
+    return {row["scenario"]: _code(row) for row in loads.iter_rows(named=True)}
+
+
+def _code(load: Mapping[str, Any]) -> str:
+    named = scenario_code(load["family"] or load["scenario"])
+    by_kind = {"sessions": "S05", "open_loop": "S15", "trace": "S16"}.get(load["kind"])
+    if by_kind is not None:
+        return by_kind
+    if load["answer_format"] not in {None, "text"}:
+        return "S06"
+    if load["prefix_tokens"]:
+        return "S04"
+    return "" if named in {"S04", "S06"} else named
 
 
 @dataclass(frozen=True)
@@ -87,7 +110,12 @@ class Selection:
 
 
 def select(
-    cells: pl.DataFrame, test: Test, conditions: Conditions, refused: Sequence[str] = ()
+    cells: pl.DataFrame,
+    test: Test,
+    conditions: Conditions,
+    refused: Sequence[str] = (),
+    *,
+    codes: Mapping[str, str] | None = None,
 ) -> Selection:
     """Return the values that a test speaks of; cells that failed the gate are left out.
 
@@ -95,12 +123,14 @@ def select(
     ----------
     refused
         Labels of engines that must not be judged, such as simulated ones.
+    codes
+        Which scenario each series stands for; those it does not name go by their names.
     """
     metric = test.metric or ""
     frame = checked_cells(cells).filter(
         pl.col("gate_ok") & (pl.col("value") > 0) & ~pl.col("engine").is_in(list(refused))
     )
-    frame = _in_scenario(frame, test.scenario)
+    frame = _in_scenario(frame, test.scenario, codes or {})
     for axis, (low, high) in test.at.items():
         frame = frame.filter(_within(axis, low, high))
     frame = _one_label_a_family(frame, conditions)
@@ -114,12 +144,13 @@ def select(
     return Selection(_with_points(frame), better(metric))
 
 
-def _in_scenario(frame: pl.DataFrame, code: str) -> pl.DataFrame:
+def _in_scenario(frame: pl.DataFrame, code: str, codes: Mapping[str, str]) -> pl.DataFrame:
     """Keep the cells of a scenario; S01 and S02 differ by their axes only, so either serves."""
     if not code:
         return frame
     wanted = "S01" if code in _PLAIN else code
-    names = [n for n in frame["scenario"].unique().to_list() if scenario_code(n) == wanted]
+    series = frame["scenario"].unique().to_list()
+    names = [n for n in series if codes.get(n, scenario_code(n)) == wanted]
     return frame.filter(pl.col("scenario").is_in(names))
 
 

@@ -72,6 +72,7 @@ def _judged(register: Register, reference: str | None) -> pl.DataFrame:
         installs=frames.get("installs"),
         host=opened.host,
         manifest=opened.manifest,
+        frames=frames,
     )
 
 

@@ -14,6 +14,8 @@ def judge_claims(book: Book) -> pl.DataFrame:
     """Judge every claim of the register; return and store the frame."""
     data = book.outputs / book.plan.stage("compare").folder / "data"
     host = book.result(book.plan.stage("host"), "host.json")
+    more = ("loads", "arms", "probes", "starts", "swaps", "simulations")
+    found = {name: _frame(data / f"{name}.parquet") for name in more}
     claims = judge(
         load_register(),
         cells=_frame(data / "cells.parquet"),
@@ -23,6 +25,7 @@ def judge_claims(book: Book) -> pl.DataFrame:
         memory=_frame(data / "memory.parquet"),
         host=host,
         manifest=book.manifest(),
+        frames={name: frame for name, frame in found.items() if frame is not None},
     )
     path = book.folder / "data" / "claims.parquet"
     path.parent.mkdir(exist_ok=True)

@@ -1,0 +1,180 @@
+"""Evidence beside load cells: series by what they did, probes, memory sums, swaps, simulations."""
+
+import polars as pl
+import pytest
+from claims_runs import GPU_HOST, run_cells, study
+
+from enginebook.claims import judge, load_register
+from enginebook.claims.selection import codes_by_series
+
+REGISTER = load_register()
+LOAD = {
+    "kind": "closed_loop", "answer_format": "text", "prefix_tokens": 0,
+}  # fmt: skip
+
+
+def verdict(claim_id, *, engines=("vllm", "sglang", "tensorrt_llm"), cells=None, **frames):
+    found = judge(
+        REGISTER, cells=cells, host=GPU_HOST, manifest=study(*engines), frames=frames
+    ).filter(claim_id=claim_id)
+    return found.row(0, named=True)
+
+
+def memory(**by_engine):
+    rows = [
+        {"engine": e, "component": c, "bytes": int(gb * 1e9), "source": "log", "state": state}
+        for e, parts in by_engine.items()
+        for c, gb in parts.items()
+        for state in ("ready", "drained")
+    ]
+    return pl.DataFrame(rows)
+
+
+def test_series_stand_for_what_they_did():
+    loads = pl.DataFrame(
+        [
+            {"scenario": "a", "family": "a", **LOAD},
+            {"scenario": "b.p0", "family": "shared_prefix", **LOAD},
+            {"scenario": "b.p9", "family": "shared_prefix", **LOAD, "prefix_tokens": 9},
+            {"scenario": "c.text", "family": "structured_output", **LOAD},
+            {"scenario": "c.flat", "family": "structured_output", **LOAD,
+             "answer_format": "json_schema"},
+            {"scenario": "d", "family": "mine", **LOAD, "kind": "sessions"},
+            {"scenario": "e", "family": "mine", **LOAD, "kind": "open_loop"},
+            {"scenario": "f", "family": "quantised", **LOAD},
+        ]
+    )  # fmt: skip
+    assert codes_by_series(loads) == {
+        "a": "S01", "b.p0": "", "b.p9": "S04", "c.text": "", "c.flat": "S06", "d": "S05",
+        "e": "S15", "f": "S08",
+    }  # fmt: skip
+    assert codes_by_series(None) == {}
+
+
+def test_a_series_with_another_name_is_judged_by_its_kind():
+    curves = {"vllm": {1: 10.0}, "sglang": {1: 13.0}}
+    cells = run_cells(curves, scenario="mine", metric="requests_per_s")
+    claim = next(c for c in REGISTER.claims if c.id == "RAT-12")  # ten turns of chat
+    assert claim.test.scenario == "S05"
+    loads = pl.DataFrame([{"scenario": "mine", "family": "mine", **LOAD, "kind": "sessions"}])
+    without = verdict(claim.id, cells=cells, engines=("vllm", "sglang"))
+    assert (without["verdict"], without["basis"]) == ("not tested here", "none")
+    found = verdict(claim.id, cells=cells, engines=("vllm", "sglang"), loads=loads)
+    assert found["basis"] == "load cells"
+    assert found["verdict"] != "not tested here"
+
+
+def test_simulated_engines_are_known_from_the_arms():
+    cells = run_cells({e: {1: v} for e, v in {"vllm": 100, "sglang": 130}.items()})
+    arms = pl.DataFrame({"engine": ["vllm", "sglang"], "simulated": [False, True]})
+    frame = judge(
+        REGISTER,
+        cells=cells,
+        host=GPU_HOST,
+        manifest=study("vllm", "sglang"),
+        frames={"arms": arms},
+    )
+    assert "load cells" not in set(
+        frame.filter(pl.col("rule").is_in(["ORDER", "RATIO"]))["basis"].to_list()
+    )
+
+
+LEAN = {"weights": 30.0, "kv_cache": 40.0, "graphs": 1.0, "activations": 0.5, "other": 0.5}
+
+
+def test_memory_without_the_pool_is_the_sum_of_its_parts():
+    held = memory(tensorrt_llm={**LEAN, "kv_cache": 20.0, "other": 4.0}, vllm=LEAN, sglang=LEAN)
+    row = verdict("RAT-07", memory=held)
+    assert (row["verdict"], row["basis"]) == ("contradicted", "memory")
+    assert "tensorrt_llm 35.50 GB (weights + graphs + activations + other)" in row["reason"]
+    lean = memory(tensorrt_llm={**LEAN, "weights": 20.0}, vllm=LEAN, sglang=LEAN)
+    assert verdict("RAT-07", memory=lean)["verdict"] == "supported"
+
+
+def test_the_highest_overhead_is_that_of_graphs_activations_and_the_rest():
+    held = memory(tensorrt_llm={**LEAN, "other": 4.0}, vllm=LEAN, sglang=LEAN)
+    row = verdict("RAT-08", memory=held)
+    assert row["verdict"] == "supported"
+    assert row["measured"] == "2.75x"
+    absent = verdict("RAT-08", memory=memory(vllm=LEAN, sglang=LEAN))
+    assert absent["verdict"] == "not tested here"
+    assert "no comparable figure of tensorrt_llm" in absent["reason"]
+
+
+def test_one_part_is_no_sum():
+    held = memory(tensorrt_llm={"weights": 30.0}, vllm={"weights": 40.0})
+    assert verdict("RAT-07", memory=held)["verdict"] == "not tested here"
+
+
+def probes(**answers):
+    return pl.DataFrame(
+        [
+            {"engine": "vllm", "scenario": "f", "topic": topic, "probe": "flag", "claim": claim,
+             "ok": ok, "value": "", "source": "asked"}
+            for claim, (topic, ok) in answers.items()
+        ]
+    )  # fmt: skip
+
+
+def test_published_code_is_judged_by_what_is_installed():
+    recorded = verdict("CMP-01")
+    assert recorded["basis"] == "public record"
+    works = verdict("CMP-01", probes=probes(**{"CMP-01": ("snippet", True)}))
+    assert (works["verdict"], works["basis"], works["n"]) == ("supported", "probes", 1)
+    broken = verdict("CMP-01", probes=probes(**{"CMP-01": ("snippet", False)}))
+    assert broken["verdict"] in {"contradicted", "outdated"}
+    unknown = verdict("CMP-01", probes=probes(**{"CMP-01": ("snippet", None)}))
+    assert unknown["basis"] == "public record"
+
+
+def test_feature_probes_are_shown_and_decide_nothing():
+    row = verdict("TRD-03", probes=probes(**{"TRD-03": ("feature", True)}))
+    plain = verdict("TRD-03")
+    assert row["verdict"] == plain["verdict"]
+    assert row["reason"].endswith("seen here: vllm: flag: yes")
+    assert row["basis"].endswith("probes")
+
+
+def swaps(engine, *minutes):
+    return pl.DataFrame([{"engine": engine, "outage_s": m * 60.0} for m in minutes])
+
+
+def test_swaps_are_held_against_the_claimed_minutes():
+    row = verdict("DEP-08", swaps=swaps("tensorrt_llm", 2.0, 2.1, 1.9))
+    assert (row["verdict"], row["basis"]) == ("contradicted", "swaps")
+    assert row["measured"] == "2 min"
+    other = verdict("DEP-08", swaps=swaps("vllm", 0.5, 0.6))
+    assert other["verdict"] == "not tested here"
+    assert "outage of a model swap: vllm 33 s (n = 2)" in other["reason"]
+
+
+def simulated(**values):
+    rows = [
+        {"label": label, "x": x, "x_name": "max_len", "metric": "kv_utilisation_share", "value": v}
+        for label, by_x in values.items()
+        for x, v in by_x.items()
+    ]
+    return pl.DataFrame(rows)
+
+
+@pytest.mark.parametrize(
+    ("values", "word"),
+    [
+        ({2048.0: 0.3, 4096.0: 0.25}, "supported"),
+        ({2048.0: 0.58, 8192.0: 0.25}, "inconclusive"),
+        ({2048.0: 0.6, 4096.0: 0.5}, "contradicted"),
+    ],
+)
+def test_simulated_claims_are_judged_by_every_assumption(values, word):
+    row = verdict("RAT-09", simulations=simulated(prealloc=values))
+    assert (row["verdict"], row["basis"]) == (word, "simulated")
+    assert "simulated, prealloc by max len" in row["reason"]
+
+
+def test_a_gain_is_one_policy_over_another():
+    both = simulated(
+        **{"prealloc": {2048.0: 0.5, 8192.0: 0.2}, "paged:16": {2048.0: 0.9, 8192.0: 0.9}}
+    )
+    row = verdict("RAT-28", simulations=both)
+    assert row["verdict"] == "supported"
+    assert (row["low"], row["high"]) == (pytest.approx(1.8), pytest.approx(4.5))
