@@ -6,6 +6,10 @@ import argparse
 import json
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +21,7 @@ from enginebook.engines.recipes import load_recipe
 from enginebook.engines.registry import adapter
 from enginebook.lifecycle.live_features import Feature
 from enginebook.pipeline.book import begin
-from enginebook.pipeline.steps.probes import _environment, ask_running, figures_of
+from enginebook.pipeline.steps.probes import Look, _environment, ask_running, figures_of
 from enginebook.study_file import read_yaml
 
 SCRIPT = Path(engines.__file__).with_name("probe_code.py")
@@ -51,6 +55,39 @@ def test_values_of_one_name_are_summed_and_histograms_count() -> None:
     assert figures_of(PAGE.splitlines(), KNOWN) == {
         "running": 7.0, "generation_tokens_total": 120.0, "ttft_seconds": 9.0, "plain": 2.5,
     }  # fmt: skip
+
+
+@pytest.fixture
+def slow_page() -> Iterator[str]:
+    """Serve the page 40 ms late."""
+
+    class Late(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            time.sleep(0.04)
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(PAGE.encode())
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Late) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/metrics"
+        server.shutdown()
+
+
+def test_a_look_times_its_scrapes(slow_page: str) -> None:
+    look = Look(slow_page, KNOWN)
+    look.at("under load")
+    look.at("under load")
+    assert look.figures["under load"]["running"] == 7.0
+    said = look.time("under load")["value"]
+    assert said.endswith("2 scrapes")
+    assert float(said.split()[1]) >= 40
+    nowhere = Look("http://127.0.0.1:9/metrics", KNOWN)
+    nowhere.at("before load")
+    assert nowhere.time("before load")["value"] == "no page was read"
 
 
 def test_facts_of_a_package_come_first() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import json
+import statistics
 import subprocess
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Mapping
@@ -167,23 +169,53 @@ def _watch(book: Book, server: Server, scenario: Monitoring) -> list[Probe]:
         return [_row(scenario.name, "monitoring", nothing, "adapter")]
     known = adapter(book.recipe.engine).metrics
     cell = _cell(scenario)
-    seen: dict[str, dict[str, float]] = {"before load": scrape(url, known)}
-    under: dict[str, float] = {}
+    look = Look(url, known)
+    look.at("before load")
     records = run_load(
         target_of(book, server, cell),
         workload_of(cell),
-        on_progress=lambda _: under.update(scrape(url, known)),
+        on_progress=lambda _: look.at("under load"),
     )
-    seen |= {"under load": under, "after drain": scrape(url, known)}
+    look.at("after drain")
+    seen = look.figures
     source = url.rsplit("/", 1)[-1]
     rows = [
-        _row(scenario.name, "monitoring", _present(name, moment, figures), source)
+        _row(scenario.name, "monitoring", probe, source)
         for moment, figures in seen.items()
-        for name in known
+        for probe in (*(_present(name, moment, figures) for name in known), look.time(moment))
     ]
     told = summarise(records)["output_tokens"]["total"]
     agree = _agreement(seen, float(told or 0))
     return [*rows, _row(scenario.name, "monitoring", agree, "client's records")]
+
+
+class Look:
+    """What a page told at each moment, and how long it let the asker wait."""
+
+    def __init__(self, url: str, known: Mapping[str, str]) -> None:
+        self._url, self._known = url, known
+        self.figures: dict[str, dict[str, float]] = {}
+        self._ms: dict[str, list[float]] = {}
+
+    def at(self, moment: str) -> None:
+        """Look now; figures that are gone by the next look of the same moment are kept."""
+        began_ns = time.monotonic_ns()
+        found = scrape(self._url, self._known)
+        waited_ms = (time.monotonic_ns() - began_ns) / 1e6
+        self.figures.setdefault(moment, {}).update(found)
+        if found:
+            self._ms.setdefault(moment, []).append(waited_ms)
+
+    def time(self, moment: str) -> Probe:
+        """Return the scrape's time: a monitor that asks each few seconds waits that long."""
+        waits = self._ms.get(moment, [])
+        if not waits:
+            return {"probe": f"scrape time, {moment}", "ok": None, "value": "no page was read"}
+        text = f"{waits[0]:.1f} ms"
+        if len(waits) > 1:
+            middle, most = statistics.median(waits), max(waits)
+            text = f"median {middle:.1f} ms, longest {most:.1f} ms, {len(waits)} scrapes"
+        return {"probe": f"scrape time, {moment}", "ok": None, "value": text}
 
 
 def _cell(scenario: Monitoring) -> Cell:
