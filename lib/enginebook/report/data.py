@@ -55,8 +55,9 @@ class StudyData:
         What went wrong: objects with ``reason`` and, where known, ``engine`` and ``cell``.
     missing
         Load cells that the study asks for and that were not measured.
-    greedy
-        Whether the engines gave the same text for the same prompts.
+    greedy, accuracy
+        Whether the engines gave the same text for the same prompts, and how many short questions
+        each one answers.
     folder
         The run's folder, for links to the data; None for data made in memory.
     """
@@ -84,6 +85,7 @@ class StudyData:
     failures: tuple[Json, ...] = ()
     missing: tuple[str, ...] = ()
     greedy: tuple[Json, ...] = ()
+    accuracy: tuple[Json, ...] = ()
     folder: Path | None = None
 
     def __post_init__(self) -> None:
@@ -200,6 +202,7 @@ def _read(data: Path, claims: Path, *, host: Json, manifest: Json, folder: Path)
         failures=tuple(checks.get("failures", ())),
         missing=tuple(checks.get("missing", ())),
         greedy=tuple(checks.get("greedy", ())),
+        accuracy=tuple(checks.get("accuracy", ())),
         folder=folder,
     )
 

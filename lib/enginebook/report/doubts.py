@@ -24,13 +24,23 @@ def doubts(data: StudyData, language: Language | None = None) -> list[str]:
     """Return what a careful reader should hold against the findings, weightiest first."""
     tongue = language or data.language
     checks = (
-        _different_work, _failed, _flagged, _blocks, _open, _busy, _instrument, _no_limits, _scope,
+        _wrong, _different_work, _failed, _flagged, _blocks, _open, _busy, _instrument, _no_limits,
+        _scope,
     )  # fmt: skip
     return [text for check in checks if (text := check(data, tongue))]
 
 
+def _wrong(data: StudyData, language: Language) -> str:
+    lost = [str(row["engine"]) for row in data.accuracy if row["wrong"]]
+    return say("doubt.wrong", language, engines=listing(lost, language)) if lost else ""
+
+
 def _different_work(data: StudyData, language: Language) -> str:
-    unequal = [row for row in data.greedy if not row.get("equal")]
+    """Say which answers differ without a reason: other weights and rounding are reasons."""
+    unequal = [
+        row for row in data.greedy
+        if not row.get("equal") and row.get("same_weights", True) and not row.get("explained")
+    ]  # fmt: skip
     if not unequal:
         return ""
     engines = listing(sorted({str(row.get("engine")) for row in unequal}), language)

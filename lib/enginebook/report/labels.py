@@ -41,7 +41,7 @@ def labelled(fields: Mapping[str, Any], labels: Mapping[str, str]) -> dict[str, 
         if isinstance(value, pl.DataFrame):
             columns = [c for c in ENGINE_COLUMNS if c in value.columns]
             changed[name] = value.with_columns(pl.col(c).replace(labels) for c in columns)
-        elif name in {"failures", "greedy"}:
+        elif name in {"failures", "greedy", "accuracy"}:
             changed[name] = tuple(_row(row, labels) for row in value)
     return changed
 

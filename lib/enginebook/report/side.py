@@ -143,6 +143,7 @@ def _joined(
         limits=_limits(runs),
         calibration=None,
         greedy=_rows(runs, renamed, "greedy"),
+        accuracy=_rows(runs, renamed, "accuracy"),
         failures=_rows(runs, renamed, "failures"),
         **frames,
     )

@@ -32,7 +32,7 @@ SECTIONS: tuple[tuple[str, tuple[Draw, ...]], ...] = (
                tables.trace_replay)),
     ("deploy", (tables.installs, charts.time_to_serve, tables.launches, charts.memory,
                 tables.memory)),
-    ("trouble", (tables.failures, tables.same_text)),
+    ("trouble", (tables.failures, tables.same_text, tables.accuracy)),
 )  # fmt: skip
 
 

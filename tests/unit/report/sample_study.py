@@ -389,6 +389,10 @@ def write(
         "failures": [{"engine": "vllm", "cell": "throughput c=8", "reason": "timeout\x1b[31m <script>alert(1)</script>"}],
         "missing": [],
         "greedy": [{"engine": "vllm", "reference": "llamacpp", "prompt": "The capital of France is", "equal": True, "first_difference": None}],
+        "accuracy": [
+            {"engine": "llamacpp", "right": 31, "of": 40, "low": 0.62, "high": 0.877, "reference": None, "same_weights": None, "lost": None, "gained": None, "p": None, "wrong": False},
+            {"engine": "vllm", "right": 30, "of": 40, "low": 0.598, "high": 0.858, "reference": "llamacpp", "same_weights": True, "lost": 2, "gained": 1, "p": 0.5, "wrong": False},
+        ],
     }  # fmt: skip
     for path, value in (
         (folder / "data" / "checks.json", checks),

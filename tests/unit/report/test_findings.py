@@ -180,6 +180,10 @@ def test_doubts_come_from_the_data(data: StudyData) -> None:
             "not exact at 64 streams.",
         ),
         ({"greedy": ({"engine": "vllm", "equal": False},)}, "1 of 1 greedy answers of vllm differ"),
+        (
+            {"accuracy": ({"engine": "vllm", "wrong": True},)},
+            "vllm answers far fewer of the short questions",
+        ),
         ({"missing": ("a", "b")}, "Failed or not measured: 3 load cells"),
     ],
 )

@@ -182,11 +182,46 @@ def test_same_text_names_the_first_difference(data: StudyData) -> None:
         "equal": False,
         "first_difference": 7,
     }
-    assert (
-        rows_of(tables.same_text(replace(data, greedy=(differs,))))[0][-1]
-        == "differs from character 7"
+    by_token = {"same_tokens": 3, "same_weights": True}
+    for more, place, why in (
+        ({}, "character 7", "not known: the engine does not tell"),
+        (by_token | {"gap_nats": 0.004, "explained": True}, "token 4", "rounding: the reference"),
+        (
+            by_token | {"gap_nats": 1.9, "explained": False},
+            "token 4",
+            "not rounding: the reference",
+        ),
+        ({"same_weights": False}, "character 7", "other weights"),
+    ):
+        row = rows_of(tables.same_text(replace(data, greedy=({**differs, **more},))))[0]
+        assert row[-2] == f"differs from {place}"
+        assert row[-1].startswith(why)
+    assert rows_of(tables.same_text(data))[0][-2:] == ["the same", "\u2013"]
+
+
+def test_accuracy_stands_beside_its_reference(data: StudyData) -> None:
+    first = {
+        "engine": "a", "right": 30, "of": 40, "low": 0.6, "high": 0.86, "reference": None,
+        "same_weights": None, "lost": None, "gained": None, "p": None, "wrong": False,
+    }  # fmt: skip
+    against = {**first, "reference": "a", "lost": 9, "gained": 1, "p": 0.011, "same_weights": True}
+    rows = (
+        first,
+        {**against, "engine": "b"},
+        {**against, "engine": "c", "wrong": True},
+        {**against, "engine": "d", "same_weights": False},
     )
-    assert rows_of(tables.same_text(data))[0][-1] == "the same"
+    shown = rows_of(tables.accuracy(replace(data, accuracy=rows)))
+    assert [row[-1] for row in shown] == [
+        "the reference",
+        "no worse than chance allows",
+        "worse: no verdict for this engine",
+        "other weights; chance of such a loss without a real one: 0.0110",
+    ]
+    assert shown[0][1:3] == ["30/40", "60.0\u202f% to 86.0\u202f%"]
+    assert shown[1][3:6] == ["a", "9", "1"]
+    none = tables.accuracy(replace(data, accuracy=()))
+    assert none.plain.endswith("(invented weights, or an older run)")
 
 
 def test_facts_have_their_units(data: StudyData) -> None:

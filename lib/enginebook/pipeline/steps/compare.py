@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,8 @@ from enginebook.load import read_records
 from enginebook.metrics import cell_metrics, summarise
 from enginebook.physics import require_possible
 from enginebook.pipeline.book import Book
+from enginebook.pipeline.steps.answers import judged
 from enginebook.pipeline.steps.frames import arms_frame, lifecycle_frames, loads_frame
-from enginebook.pipeline.steps.greedy import agreement
 from enginebook.pipeline.steps.physics import Audited, audit_study
 from enginebook.pipeline.steps.simulations import simulate
 from enginebook.stats import comparisons, noise_floor_of_run, points, run_folder
@@ -23,6 +23,7 @@ from enginebook.store import read_json, write_json
 from enginebook.study import Cell, EngineSpec
 
 AUDIT_KEYS = ["engine", "scenario", "block", "concurrency", "input_tokens", "output_tokens"]
+WRONG_ANSWERS = "wrong_answers"
 CELLS_SCHEMA: dict[str, Any] = {
     "engine": pl.String,
     "scenario": pl.String,
@@ -47,6 +48,7 @@ class Compared:
     points: pl.DataFrame
     comparisons: pl.DataFrame
     greedy: list[dict[str, Any]]
+    accuracy: list[dict[str, Any]]
     failures: list[dict[str, Any]]
     missing: list[str]
     audited: Audited
@@ -74,25 +76,40 @@ def compare_engines(book: Book) -> Compared:
             "no load cell of this study has been measured on this host",
             "run 30_load for each engine and block, or the whole study with `enginebook run`",
         )
-    cells = pl.DataFrame(rows, schema=CELLS_SCHEMA)
+    launches = book.results("launch", "launch.json")
+    greedy, accuracy = judged(book, launches)
+    wrong = [row["engine"] for row in accuracy if row["wrong"]]
+    cells = without_trust(pl.DataFrame(rows, schema=CELLS_SCHEMA), wrong)
     audited = audit_study(book, cells)
     if not audited.audit.is_empty():
         # A cell that failed its gate is known not to have done the work; it proves nothing.
         passed = cells.filter("gate_ok").select(*AUDIT_KEYS).unique()
         require_possible(audited.audit.join(passed, on=AUDIT_KEYS, how="semi"))
-    launches = book.results("launch", "launch.json")
-    texts = {value["engine"]: value["greedy"] for value in launches.values()}
     compared = Compared(
         cells=cells,
         points=points(cells),
         comparisons=_comparisons(book, cells),
-        greedy=agreement(texts),
+        greedy=greedy,
+        accuracy=accuracy,
         failures=failures,
         missing=missing,
         audited=audited,
     )
     _store(book, compared)
     return compared
+
+
+def without_trust(cells: pl.DataFrame, wrong: Sequence[str]) -> pl.DataFrame:
+    """Return the cells with those of engines that answer wrongly failing the equal-work gate.
+
+    What does not compute the model has not done the work, however fast it was.
+    """
+    lost = pl.col("engine").is_in(list(wrong))
+    flagged = pl.col("flags").list.concat(pl.lit([WRONG_ANSWERS]))
+    return cells.with_columns(
+        gate_ok=pl.col("gate_ok") & ~lost,
+        flags=pl.when(lost).then(flagged).otherwise(pl.col("flags")),
+    )
 
 
 def _comparisons(book: Book, cells: pl.DataFrame) -> pl.DataFrame:
@@ -189,6 +206,7 @@ def _store(book: Book, compared: Compared) -> None:
         data / "checks.json",
         {
             "greedy": compared.greedy,
+            "accuracy": compared.accuracy,
             "failures": compared.failures,
             "missing": compared.missing,
             "no_limits": compared.audited.reason,

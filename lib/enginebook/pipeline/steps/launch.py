@@ -8,7 +8,7 @@ from typing import Any
 from enginebook.lifecycle.memory_parts import checked, with_context
 from enginebook.pipeline.book import Book
 from enginebook.pipeline.progress import Progress
-from enginebook.pipeline.steps.greedy import greedy_texts
+from enginebook.pipeline.steps.answers import answered, greedy_texts, has_real_weights
 from enginebook.pipeline.steps.memory import context_of
 from enginebook.pipeline.steps.probes import ask_running
 from enginebook.pipeline.steps.service import measure_service
@@ -23,8 +23,8 @@ def launch_engine(book: Book) -> dict[str, Any]:
     -------
     dict
         ``server`` (see `server_facts`), ``memory`` (bytes by component with source), ``greedy``
-        texts, ``probes`` of the running server, ``stop`` (seconds, killed), ``starts`` and
-        ``swaps`` where the study wants them.
+        texts, questions ``answered``, ``probes`` of the running server, ``stop`` (seconds, killed),
+        ``starts`` and ``swaps`` where the study wants them.
     """
     return dict(book.once("launch.json", lambda: _measure(book)))
 
@@ -34,6 +34,8 @@ def _measure(book: Book) -> dict[str, Any]:
     with serving(book, progress) as server:
         facts = server_facts(server)
         greedy = greedy_texts(server.base_url, server.model_id)
+        real = has_real_weights(book, book.engine)
+        questions = answered(server.base_url, server.model_id) if real else []
         memory = server.memory()
         probes = ask_running(book, server)
         stop = server.stop()
@@ -46,6 +48,7 @@ def _measure(book: Book) -> dict[str, Any]:
         "server": facts,
         "memory": json_values([asdict(part) for part in memory]),
         "greedy": greedy,
+        "answered": questions,
         "probes": probes,
         "stop": json_values(asdict(stop)),
     }

@@ -102,7 +102,7 @@ def _audit_engine(
         cells,
         _shape(book, engine),
         hardware,
-        _precision(book, engine),
+        precision_of(book, engine),
         devices=_devices(engine),
         work=WorkDone(tokens_per_step={engine.name: step}),
     )
@@ -132,7 +132,7 @@ def _shape(book: Book, engine: EngineSpec) -> ModelShape:
     return ModelShape.from_hf(_config(book, engine))
 
 
-def _precision(book: Book, engine: EngineSpec) -> Precision:
+def precision_of(book: Book, engine: EngineSpec) -> Precision:
     """Return the precision an engine serves in: by its options, its GGUF file, or the model."""
     recipe, model = recipe_for(engine), book.study.model_of(engine)
     if recipe.model_format == "gguf":

@@ -1,5 +1,6 @@
 """Tables of a study. Each takes a `StudyData` and returns a table, or why there is none."""
 
+from enginebook.report.tables.answers import accuracy, same_text
 from enginebook.report.tables.arms import arm_comparison, arms
 from enginebook.report.tables.citation import citation
 from enginebook.report.tables.claims import claims
@@ -24,11 +25,12 @@ from enginebook.report.tables.provenance import (
 from enginebook.report.tables.results import comparisons, summary
 from enginebook.report.tables.service import probes, simulations, starts, swaps
 from enginebook.report.tables.table import Column, Value, table
-from enginebook.report.tables.trouble import failures, flagged, same_text
+from enginebook.report.tables.trouble import failures, flagged
 
 __all__ = [
     "Column",
     "Value",
+    "accuracy",
     "arm_comparison",
     "arms",
     "calibration",

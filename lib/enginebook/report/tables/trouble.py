@@ -1,4 +1,4 @@
-"""Tables of what went wrong or may have: failures, flags, different greedy texts."""
+"""Tables of what went wrong or may have: failures and flags."""
 
 from __future__ import annotations
 
@@ -69,25 +69,3 @@ def flagged(data: StudyData) -> Fragment | NoData:
             [row["engine"], load_name(data, load), str(row["block"]), Value(gate, tone=tone), flags]
         )
     return table(columns, rows, caption=say("table.flags", language), interactive=True)
-
-
-def same_text(data: StudyData) -> Fragment | NoData:
-    """Return whether engines gave the same text for the same prompts."""
-    language = data.language
-    if not data.greedy:
-        return NoData(say("table.greedy", language), say("nodata.greedy", language))
-    columns = [
-        Column(say("table.engine", language)),
-        Column(say("table.reference", language)),
-        Column(say("table.prompt", language)),
-        Column(say("table.equal", language)),
-    ]
-    rows: list[Row] = []
-    for row in data.greedy:
-        word = say("table.same", language)
-        if not row.get("equal"):
-            word = say("table.differs", language, place=row.get("first_difference", NONE))
-        tone = "good" if row.get("equal") else "bad"
-        names = [str(row.get(k, NONE)) for k in ("engine", "reference", "prompt")]
-        rows.append([*names, Value(word, tone=tone)])
-    return table(columns, rows, caption=say("table.greedy", language))

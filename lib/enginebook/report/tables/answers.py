@@ -1,0 +1,96 @@
+"""Tables of whether engines compute their model: greedy texts compared, questions answered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from enginebook.report.data import StudyData
+from enginebook.report.fragment import Fragment, NoData
+from enginebook.report.numbers import NONE, figure, share
+from enginebook.report.tables.table import Column, Row, Value, table
+from enginebook.report.text import Language, say
+
+
+def same_text(data: StudyData) -> Fragment | NoData:
+    """Return whether engines gave the same text for the same prompts, and if not, why."""
+    language = data.language
+    if not data.greedy:
+        return NoData(say("table.greedy", language), say("nodata.greedy", language))
+    columns = [
+        Column(say("table.engine", language)),
+        Column(say("table.reference", language)),
+        Column(say("table.prompt", language)),
+        Column(say("table.equal", language)),
+        Column(say("table.rounding", language)),
+    ]
+    rows: list[Row] = [
+        [
+            *(str(row.get(k, NONE)) for k in ("engine", "reference", "prompt")),
+            _equal(row, language),
+            _rounding(row, language),
+        ]
+        for row in data.greedy
+    ]
+    return table(columns, rows, caption=say("table.greedy", language))
+
+
+def _equal(row: Mapping[str, Any], language: Language) -> Value:
+    if row.get("equal"):
+        return Value(say("table.same", language), tone="good")
+    tokens = row.get("same_tokens")
+    if tokens is None:
+        text = say("table.differs", language, place=row.get("first_difference", NONE))
+    else:
+        text = say("table.differs_token", language, place=tokens + 1)
+    return Value(text, tone="open" if row.get("explained") else "bad")
+
+
+def _rounding(row: Mapping[str, Any], language: Language) -> str:
+    """Say by how much the reference preferred its token, and what follows from that."""
+    if row.get("equal"):
+        return NONE
+    if row.get("same_weights") is False:
+        return say("table.other_weights", language)
+    gap = row.get("gap_nats")
+    if gap is None:
+        return say("table.gap_unknown", language)
+    key = "table.gap_explained" if row.get("explained") else "table.gap_unexplained"
+    return say(key, language, gap=figure(gap))
+
+
+def accuracy(data: StudyData) -> Fragment | NoData:
+    """Return how many short questions each engine answers, against its reference."""
+    language = data.language
+    if not data.accuracy:
+        return NoData(say("table.accuracy", language), say("nodata.accuracy", language))
+    columns = [
+        Column(say("table.engine", language)),
+        Column(say("table.right", language), numeric=True),
+        Column(say("table.interval", language), numeric=True),
+        Column(say("table.reference", language)),
+        Column(say("table.lost", language), numeric=True),
+        Column(say("table.gained", language), numeric=True),
+        Column(say("table.equal", language)),
+    ]
+    rows: list[Row] = [_accuracy_row(row, language) for row in data.accuracy]
+    return table(columns, rows, caption=say("table.accuracy", language))
+
+
+def _accuracy_row(row: Mapping[str, Any], language: Language) -> Row:
+    against = row.get("reference")
+    word, tone = say("table.is_reference", language), ""
+    if against is not None:
+        word, tone = say("table.as_good", language), "good"
+        if row["wrong"]:
+            word, tone = say("table.wrong", language), "bad"
+        elif not row["same_weights"]:
+            word, tone = say("table.p_of_loss", language, p=figure(row["p"])), "open"
+    return [
+        row["engine"],
+        f"{row['right']}/{row['of']}",
+        say("table.share_range", language, low=share(row["low"]), high=share(row["high"])),
+        against or NONE,
+        *(NONE if row[k] is None else str(row[k]) for k in ("lost", "gained")),
+        Value(word, tone=tone),
+    ]
