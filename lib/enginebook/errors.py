@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from enginebook.masking import masked
+from enginebook.plain import neutral
+
 DONE = 0
 MEASURED_FAILURE = 1
 BAD_INPUT = 2
@@ -10,6 +13,8 @@ INTERRUPTED = 130
 
 class EnginebookError(Exception):
     """Anything that Enginebook reports to its user without a traceback.
+
+    Messages quote logs, answers and file names: escapes of terminals and secrets are taken out.
 
     Parameters
     ----------
@@ -22,9 +27,9 @@ class EnginebookError(Exception):
     exit_status = MEASURED_FAILURE
 
     def __init__(self, message: str, remedy: str = "") -> None:
-        super().__init__(message)
-        self.message = message
-        self.remedy = remedy
+        self.message = masked(neutral(message))
+        self.remedy = masked(neutral(remedy))
+        super().__init__(self.message)
 
     def __str__(self) -> str:
         return f"{self.message}\n  remedy: {self.remedy}" if self.remedy else self.message

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BeforeValidator, model_validator
 
-from enginebook.fields import Frozen, Slug
+from enginebook.fields import Frozen, HubId, PathText, Revision, Slug
 
 
 class ModelSpec(Frozen):
@@ -18,10 +18,10 @@ class ModelSpec(Frozen):
     """
 
     name: Slug | None = None
-    path: str | None = None
-    hub: str | None = None
+    path: PathText | None = None
+    hub: HubId | None = None
     dummy: Slug | None = None
-    revision: str | None = None
+    revision: Revision | None = None
 
     @model_validator(mode="after")
     def _one_source(self) -> ModelSpec:

@@ -9,6 +9,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from enginebook.masking import masked
+
 DIGEST_LENGTH = 12
 
 
@@ -29,13 +31,16 @@ def sha256_of_file(path: Path) -> str:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file so that readers see the old bytes or all of the new ones, also after a crash."""
+    """Write a file so that readers see the old bytes or all of the new ones, also after a crash.
+
+    Secrets of the environment are hidden in it, however they came into the text.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     temporary = Path(name)
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
+            file.write(masked(text))
             file.flush()
             os.fsync(file.fileno())
         temporary.chmod(0o644)

@@ -16,6 +16,7 @@ from enginebook.fields import (
     Frozen,
     NonNegativeInt,
     OptionValue,
+    PathText,
     PositiveFloat,
     PositiveInt,
     Slug,
@@ -85,7 +86,7 @@ class Study(Frozen):
     seed: int = 1
     margin: Annotated[float, Field(gt=0, lt=1)] = 0.03
     port: Annotated[int, Field(strict=True, ge=0, le=65535)] = 0
-    noise_floor: str | None = None
+    noise_floor: PathText | None = None
     hourly_price: PositiveFloat | None = None
 
     @model_validator(mode="after")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,15 @@ from pydantic import ValidationError
 
 from enginebook.errors import InputError
 from enginebook.fields import Frozen
+from enginebook.masking import is_secret_name
 from enginebook.models import ModelSpec
 from enginebook.paths import params_dir
 from enginebook.scenarios import KINDS, ClosedLoop
-from enginebook.study import EngineSpec, Study
+from enginebook.study import EngineSpec, Study, slug
 
 Location = tuple[str | int, ...]
+LONGEST_NAME = 63
+MOST_VALUES, MOST_DEPTH = 200_000, 100
 MERGE = "tag:yaml.org,2002:merge"
 _TAGS = frozenset(KINDS)
 """Parts that a scenario's kind adds to the place of a problem; the file has no such key."""
@@ -34,6 +37,10 @@ def _mapping_without_twins(loader: _StrictLoader, node: yaml.MappingNode) -> dic
         if key_node.tag == MERGE:
             continue
         key = loader.construct_object(key_node, deep=True)
+        if not isinstance(key, Hashable):
+            raise yaml.constructor.ConstructorError(
+                None, None, "a key is a list or a mapping", key_node.start_mark
+            )
         if key in seen:
             raise yaml.constructor.ConstructorError(
                 None, None, f"the key {key!r} is given twice", key_node.start_mark
@@ -45,6 +52,42 @@ def _mapping_without_twins(loader: _StrictLoader, node: yaml.MappingNode) -> dic
 _StrictLoader.add_constructor(
     yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping_without_twins
 )
+
+
+def parse_yaml(text: str) -> Any:
+    """Return the value of a YAML text: plain data, of a size and depth that can be worked with.
+
+    Tags of Python objects are refused. A few lines of anchors can stand for more values than any
+    memory holds, so values are counted as often as they are repeated.
+
+    Raises
+    ------
+    yaml.YAMLError
+        When it is not such YAML.
+    """
+    try:
+        value = yaml.load(text, Loader=_StrictLoader)  # noqa: S506 (a SafeLoader subclass)
+    except RecursionError:
+        raise yaml.YAMLError("it is nested too deep") from None
+    except (ValueError, OverflowError) as error:  # a date of month 13
+        raise yaml.YAMLError(str(error)) from None
+    _count_values(value)
+    return value
+
+
+def _count_values(value: Any) -> None:
+    waiting, seen = [(value, 0)], 0
+    while waiting:
+        part, depth = waiting.pop()
+        seen += 1
+        if depth > MOST_DEPTH:
+            raise yaml.YAMLError("it is nested too deep, or holds itself")
+        if seen > MOST_VALUES:
+            raise yaml.YAMLError(f"it stands for more than {MOST_VALUES:,} values")
+        if isinstance(part, dict):
+            waiting += [(v, depth + 1) for v in part.values()]
+        elif isinstance(part, list):
+            waiting += [(v, depth + 1) for v in part]
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -59,10 +102,10 @@ def read_yaml(path: Path) -> dict[str, Any]:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise InputError(f"{path}: no such file", _files_like(path)) from None
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:  # a null character in the path is a ValueError
         raise InputError(f"{path}: cannot be read ({error})") from None
     try:
-        value = yaml.load(text, Loader=_StrictLoader)  # noqa: S506 (a SafeLoader subclass)
+        value = parse_yaml(text)
     except yaml.YAMLError as error:
         raise InputError(f"{path}: {_yaml_problem(error)}", "mend the YAML") from None
     if not isinstance(value, dict):
@@ -108,9 +151,10 @@ def _resolve_scenario(entry: object, folder: Path) -> object:
         return dict(given)
     name = str(given["use"])
     path = folder / f"{name}.yaml"
-    if "/" in name or not path.is_file():
+    if slug(name) != name or len(name) > LONGEST_NAME or not path.is_file():
         known = (p.stem for p in folder.glob("*.yaml"))
-        raise InputError(f"key scenarios: no scenario {name!r} in {folder}", closest(name, known))
+        shown = textwrap.shorten(repr(name), 80, placeholder="...")
+        raise InputError(f"key scenarios: no scenario {shown} in {folder}", closest(name, known))
     own = {key: value for key, value in given.items() if key != "use"}
     return {"name": name, **read_yaml(path), **own}
 
@@ -123,6 +167,7 @@ def study_from_parameters(parameters: Mapping[str, Any], origin: str = "paramete
     InputError
         One line a problem: origin, key, what was given, what is wanted.
     """
+    _refuse_secrets(parameters, origin)
     resolved = dict(parameters)
     if "scenarios" in resolved:
         try:
@@ -133,6 +178,23 @@ def study_from_parameters(parameters: Mapping[str, Any], origin: str = "paramete
         return Study.model_validate(resolved)
     except ValidationError as error:
         raise InputError(*_describe(error, origin)) from None
+
+
+def _refuse_secrets(value: Any, origin: str, key: str = "") -> None:
+    """Refuse a secret among parameters: they are copied to notebooks, manifests and reports."""
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            place = f"{key}.{name}" if key else str(name)
+            if is_secret_name(str(name)) and isinstance(inner, str) and inner:
+                raise InputError(
+                    f"{origin}: key {place}: looks like a secret, and a study's parameters are "
+                    "written to everything that it leaves",
+                    "take it out, and give it in the environment that enginebook is started from",
+                )
+            _refuse_secrets(inner, origin, place)
+    elif isinstance(value, list):
+        for number, inner in enumerate(value):
+            _refuse_secrets(inner, origin, f"{key}.{number}")
 
 
 def _describe(error: ValidationError, origin: str) -> tuple[str, str]:

@@ -24,7 +24,9 @@ from enginebook.claims.model import (
     Test,
 )
 from enginebook.errors import InputError
+from enginebook.study_file import parse_yaml
 
+_LONGEST_FORM = 5
 FILES: Final = (
     "article", "performance", "architecture", "deployment", "code", "metadata", "trends",
     "decisions", "sources",
@@ -102,12 +104,20 @@ UNITS: Final = {
 
 def _filled(template: str, words: Mapping[str, Any]) -> str:
     try:
+        _check_fields(template, words)
         return string.Formatter().vformat(template, (), words)
     except (KeyError, ValueError, IndexError, AttributeError) as error:
         raise InputError(
             f"the text {template!r} of a table cannot be filled: {error}",
             "use {engine}, {name}, {row} and {value}",
         ) from error
+
+
+def _check_fields(template: str, words: Mapping[str, Any]) -> None:
+    """Refuse a field of a field, which could show anything, and a width of 10^9, which is 1 GB."""
+    for _, field, form, _ in string.Formatter().parse(template):
+        if field is not None and (field not in words or len(form or "") > _LONGEST_FORM):
+            raise KeyError(field)
 
 
 class _File(Data):
@@ -137,7 +147,7 @@ def read_claims(text: str, origin: str) -> Register:
         Naming the entry that is wrong, or an id that is given twice.
     """
     try:
-        file = _File.model_validate(yaml.safe_load(text))
+        file = _File.model_validate(parse_yaml(text))
     except yaml.YAMLError as error:
         raise InputError(f"{origin} is not YAML: {error}") from error
     except ValidationError as error:
@@ -169,7 +179,11 @@ def read_claims_file(path: Path) -> Register:
     """Return the register of a user's own claims file."""
     if not path.is_file():
         raise InputError(f"no claims file {path}", "give a YAML file; see docs/method-physics.md")
-    return read_claims(path.read_text(encoding="utf-8"), str(path))
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: cannot be read ({error})", "give a YAML file") from None
+    return read_claims(text, str(path))
 
 
 def load_register(path: Path | None = None) -> Register:

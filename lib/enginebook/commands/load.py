@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from enginebook.commands import load_hosts
 from enginebook.errors import DONE, MEASURED_FAILURE, InputError
+from enginebook.plain import neutral
 
 if TYPE_CHECKING:
     from enginebook.load import LoadProgress, Target, Workload
@@ -191,7 +192,7 @@ def run(args: argparse.Namespace) -> int:
         summary["hosts"] = records.instrument["hosts"]
     if args.json is not None:
         write_json(args.json, summary)
-    sys.stdout.write(load_hosts.hosts_text(records) + text_of(summary) + "\n")
+    sys.stdout.write(neutral(load_hosts.hosts_text(records) + text_of(summary)) + "\n")
     requests = summary["requests"]
     good = requests["completed"] > 0 and requests["failed"] == 0
     return DONE if good else MEASURED_FAILURE

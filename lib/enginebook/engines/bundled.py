@@ -13,6 +13,7 @@ from pydantic import Field, ValidationError
 from enginebook.errors import InputError
 from enginebook.store import sha256_of_file
 from enginebook.study import Frozen
+from enginebook.study_file import parse_yaml
 
 BUNDLES = "ENGINEBOOK_BUNDLES"
 FACTS = "bundle.json"
@@ -54,7 +55,7 @@ def load_slimming(path: Path) -> Slimming:
     if not path.is_file():
         return Slimming()
     try:
-        return Slimming.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")) or {})
+        return Slimming.model_validate(parse_yaml(path.read_text(encoding="utf-8")) or {})
     except (OSError, yaml.YAMLError, ValidationError) as error:
         raise InputError(f"{path}: {error}", "correct the file") from error
 

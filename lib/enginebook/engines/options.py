@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from enginebook.engines.base import EngineOptions
+from enginebook.engines.exposure import refuse_exposure, refuse_secret_words
 from enginebook.engines.names import did_you_mean, listing
 from enginebook.engines.speculation import Speculative
 from enginebook.errors import InputError
@@ -42,6 +43,13 @@ class CommonOptions(Frozen):
     max_num_seqs: PositiveInt | None = None
     prefix_cache: bool | None = None
     extra_args: tuple[str, ...] = ()
+
+    @field_validator("extra_args")
+    @classmethod
+    def _keep_to_this_host(cls, words: tuple[str, ...]) -> tuple[str, ...]:
+        refuse_secret_words(words)
+        refuse_exposure(words)
+        return words
 
 
 class TorchOptions(CommonOptions):

@@ -20,6 +20,7 @@ from enginebook.engines.bundled import Slimming, find_bundle, load_slimming
 from enginebook.engines.names import did_you_mean, listing
 from enginebook.errors import InputError
 from enginebook.study import EngineSpec, Frozen, PositiveFloat, Slug
+from enginebook.study_file import parse_yaml
 
 Version = Annotated[str, StringConstraints(pattern=r"^([0-9][0-9A-Za-z.+!-]*|any)$")]
 LockName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*\.lock$")]
@@ -310,8 +311,8 @@ def _kept(own: Environment, given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _read_mapping(path: Path) -> dict[str, Any]:
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
+        data = parse_yaml(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
         raise InputError(f"{path} cannot be read: {error}", "correct the file") from error
     if not isinstance(data, dict):
         raise InputError(f"{path} is not a mapping of keys to values", "correct the file")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import json
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+
+import orjson
 
 from enginebook.lifecycle.readiness import Address
 
@@ -83,15 +84,10 @@ def outage_s(good: Sequence[float], since: float, until: float) -> float | None:
 
 def one_token(address: Address, model_id: str) -> bool:
     """Return whether the server answers a request for one token with a choice."""
-    body = json.dumps({"model": model_id, "prompt": "a", "max_tokens": 1, "temperature": 0})
-    connection = http.client.HTTPConnection(address.host, address.port, timeout=TIMEOUT_S)
+    asked = {"model": model_id, "prompt": "a", "max_tokens": 1, "temperature": 0}
     try:
-        path = f"{address.prefix}/v1/completions"
-        connection.request("POST", path, body, {"Content-Type": "application/json"})
-        response = connection.getresponse()
-        answer = json.loads(response.read())
+        status, body = address.post("/v1/completions", asked, TIMEOUT_S)
+        answer = orjson.loads(body)
     except (OSError, http.client.HTTPException, ValueError):
         return False
-    finally:
-        connection.close()
-    return response.status == http.client.OK and bool(answer.get("choices"))
+    return status == http.client.OK and isinstance(answer, dict) and bool(answer.get("choices"))

@@ -249,8 +249,12 @@ def opened(place: Path) -> Iterator[Bundle]:
                 tar.extractall(folder, filter="data")
         except tarfile.TarError as error:
             raise InputError(f"{place} is not a whole bundle: {error}", "copy it again") from error
-        (inner,) = (p for p in Path(folder).iterdir() if p.is_dir())
-        yield read(inner)
+        inner = [p for p in Path(folder).iterdir() if p.is_dir() and not p.is_symlink()]
+        if len(inner) != 1:
+            raise InputError(
+                f"{place} is no bundle: it holds {len(inner)} folders", "copy it again"
+            )
+        yield read(inner[0])
 
 
 def _joined(place: Path, folder: Path) -> Path:

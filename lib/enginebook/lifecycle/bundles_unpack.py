@@ -19,6 +19,7 @@ import hashlib
 import json
 import lzma
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -34,6 +35,8 @@ MEMBERS = ".members.sha256"
 WORKBOOK = "workbook"
 FORMAT = 2
 _STEP = 1 << 20
+# Names become paths: nothing that climbs, is absolute or is hidden.
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}")
 _DATA = ("share", "etc")
 _PROGRAM = "#!{python}\nimport sys\n\nfrom enginebook.cli import main\n\nsys.exit(main())\n"
 _SITES = """
@@ -61,6 +64,13 @@ def read_facts(bundle: Path) -> dict[str, Any]:
         raise BundleError(f"{bundle} is not a bundle: {error}") from None
     if not isinstance(facts, dict) or facts.get("format") != FORMAT:
         raise BundleError(f"{bundle / FACTS} is not of format {FORMAT}")
+    try:
+        names = [*facts["archives"], *(part["name"] for part in facts["parts"])]
+    except (KeyError, TypeError) as error:
+        raise BundleError(f"{bundle / FACTS} is not whole: {error!r}") from None
+    odd = [n for n in names if not isinstance(n, str) or not _PLAIN_NAME.fullmatch(n)]
+    if odd:
+        raise BundleError(f"{bundle / FACTS} names {odd[0]!r}, which is no file of a bundle")
     return facts
 
 
@@ -208,7 +218,7 @@ def _check_members(folder: Path, archive: dict[str, Any]) -> None:
     if not listing.is_file() or _sha256(listing) != archive["members_sha256"]:
         raise BundleError("the list of members is missing or changed: copy the bundle again")
     lines = listing.read_text(encoding="utf-8").splitlines()
-    expected = {name: digest for digest, name in (line.split("  ", 1) for line in lines)}
+    expected = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
     found = [str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file() and p != listing]
     odd = set(expected) ^ set(found)
     if odd:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 
+from enginebook.masking import HIDDEN, is_secret_name
+
 # What belongs to the workbook's own interpreter, notebook or installer.
-OURS = ("PYTHON", "VIRTUAL_ENV", "CONDA_", "JPY_", "MPLBACKEND", "UV_", "PIP_")
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
-SECRET = re.compile(
-    r"(TOKEN|SECRET|PASSW|API_?KEY|ACCESS_?KEY|CREDENTIAL|PRIVATE_?KEY)(?!.*_?IZER)", re.IGNORECASE
+OURS = (
+    *("PYTHON", "VIRTUAL_ENV", "CONDA_", "JPY_", "MPLBACKEND", "UV_", "PIP_"),
+    *("ENGINEBOOK_API_KEY", "ENGINEBOOK_LOAD_SECRET"),  # no engine needs to know them
 )
-# Options whose name says "token" and means the unit of text.
-TOKEN_COUNTS = re.compile(r"tokens|tokenizer|token-?(limit|count)", re.IGNORECASE)
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
 QUIET = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "PYTHONUNBUFFERED": "1"}
 OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
-HIDDEN = "***"
 
 
 def inherited() -> dict[str, str]:
@@ -38,13 +36,9 @@ def additions(*layers: Mapping[str, str], offline: bool) -> dict[str, str]:
     return merged
 
 
-def _is_secret(name: str) -> bool:
-    return bool(SECRET.search(name)) and not TOKEN_COUNTS.search(name)
-
-
 def masked_env(env: Mapping[str, str]) -> dict[str, str]:
     """Return variables with the values of secret ones hidden."""
-    return {k: HIDDEN if _is_secret(k) else v for k, v in env.items()}
+    return {k: HIDDEN if is_secret_name(k) else v for k, v in env.items()}
 
 
 def masked_argv(argv: Sequence[str]) -> tuple[str, ...]:
@@ -53,7 +47,7 @@ def masked_argv(argv: Sequence[str]) -> tuple[str, ...]:
     hide_next = False
     for word in argv:
         name, equals, _ = word.partition("=")
-        option = word.startswith("-") and _is_secret(name.replace("-", "_"))
+        option = word.startswith("-") and is_secret_name(name.replace("-", "_"))
         if hide_next and not word.startswith("--"):
             shown.append(HIDDEN)
         elif option and equals:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import http.client
-import json
 from contextlib import suppress
 from dataclasses import dataclass
+
+import orjson
 
 from enginebook.errors import EngineError
 from enginebook.lifecycle.readiness import HTTP_OK, Address, model_ids
 
 FIRST_TOKEN_TIMEOUT_S = 120.0
+MOST_NAME = 100  # characters of a version
 
 
 @dataclass(frozen=True)
@@ -57,5 +59,5 @@ def _version(address: Address) -> str:
     with suppress(OSError, http.client.HTTPException, ValueError, AttributeError):
         status, body = address.get("/version")
         if status == HTTP_OK:
-            return str(json.loads(body).get("version") or "unknown")
+            return str(orjson.loads(body).get("version") or "unknown")[:MOST_NAME]
     return "unknown"

@@ -90,7 +90,7 @@ class Running:
 def servers_dir() -> Path:
     """Return the folder of notes."""
     folder = paths.cache_dir() / "servers"
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # sockets: for this user alone
     return folder
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import json
 import re
 import secrets
 from collections.abc import Callable
@@ -11,8 +10,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
+
 from enginebook.engines.base import Adapter
 from enginebook.lifecycle.readiness import HTTP_OK, Address
+from enginebook.plain import neutral
 
 TIMEOUT_S = 120.0
 LENGTH = 5
@@ -22,6 +24,10 @@ CITY_SCHEMA = {
     "required": ["city", "old"],
     "additionalProperties": False,
 }
+_ANSWERS = (
+    *(OSError, http.client.HTTPException, ValueError, KeyError, TypeError),
+    *(IndexError, AttributeError),  # JSON of another form
+)
 SPECULATED = re.compile(r"^[^#\n]*spec[a-z_]*(?:draft|accept)[^ ]* ([\d.e+]+)$", re.MULTILINE)
 
 
@@ -52,16 +58,9 @@ class Asker:
 
     def post(self, path: str, body: dict[str, Any]) -> tuple[int, str]:
         """Return status and body of an answer."""
-        at = self.address
-        connection = http.client.HTTPConnection(at.host, at.port, timeout=TIMEOUT_S)
         asked = {"model": self.model_id, "temperature": 0, **body}
-        try:
-            headers = {"Content-Type": "application/json"}
-            connection.request("POST", at.prefix + path, json.dumps(asked), headers)
-            response = connection.getresponse()
-            return response.status, response.read().decode("utf-8", "replace")
-        finally:
-            connection.close()
+        status, said = self.address.post(path, asked, TIMEOUT_S)
+        return status, said.decode("utf-8", "replace")
 
     def complete(self, prompt: str | list[int], tokens: int = 1, **body: Any) -> dict[str, Any]:
         """Return a completion's JSON; ValueError when it is refused."""
@@ -70,7 +69,7 @@ class Asker:
         )
         if status != HTTP_OK:
             raise ValueError(f"HTTP {status}: {text[:120]}")
-        return dict(json.loads(text))
+        return dict(orjson.loads(text))
 
 
 Finding = tuple[bool | None, str]
@@ -115,7 +114,7 @@ def stream_usage(ask: Asker) -> Finding:
     """Look whether a stream ends with its token counts."""
     body = {"prompt": "Hello", "max_tokens": 2, "stream": True}
     _, text = ask.post("/v1/completions", {**body, "stream_options": {"include_usage": True}})
-    events = [json.loads(x[5:]) for x in text.splitlines() if x.startswith("data: {")]
+    events = [orjson.loads(x[5:]) for x in text.splitlines() if x.startswith("data: {")]
     told = [e["usage"] for e in events if e.get("usage")]
     return bool(told), f"{len(events)} events"
 
@@ -131,9 +130,9 @@ def structured_output(ask: Asker) -> Finding:
     status, text = ask.post("/v1/chat/completions", body)
     if status != HTTP_OK:
         return False, f"HTTP {status}: {text[:120]}"
-    answer = str(json.loads(text)["choices"][0]["message"]["content"])
+    answer = str(orjson.loads(text)["choices"][0]["message"]["content"])
     with suppress(ValueError):
-        return _is_city(json.loads(answer)), answer[:80]
+        return _is_city(orjson.loads(answer)), answer[:80]
     return False, answer[:80]
 
 
@@ -193,8 +192,8 @@ def look(base_url: str, model_id: str, engine: Adapter) -> list[Feature]:
     for name, probe in PROBES.items():
         try:
             ok, value = probe(ask)
-        except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError) as error:
-            ok, value = False, f"{type(error).__name__}: {error}"[:160]
+        except _ANSWERS as error:
+            ok, value = False, neutral(f"{type(error).__name__}: {error}")[:160]
         table = None if name == "speculative_decoding" else engine.features.get(name)
         found.append(Feature(name, ok, value, table))
     return found

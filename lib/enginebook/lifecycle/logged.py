@@ -17,9 +17,13 @@ from typing import IO
 
 from enginebook.errors import InstallError
 from enginebook.lifecycle.installation import Step
+from enginebook.masking import environment_mask, masked
+from enginebook.plain import neutral, shortened
 
 Progress = Callable[[str], None]
 TAIL_LINES = 25
+_LONGEST_LINE = 1 << 16
+MOST_SHOWN = 500  # characters of a line that is passed on
 
 
 def silent(_: str) -> None:
@@ -51,7 +55,7 @@ class Log:
         """Write a line to the log only."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a", encoding="utf-8") as file:
-            file.write(text.rstrip("\n") + "\n")
+            file.write(masked(text.rstrip("\n")) + "\n")
 
     def run(
         self,
@@ -98,11 +102,12 @@ class Log:
             watchdog.cancel()
 
     def _copy(self, pipe: IO[bytes]) -> None:
+        mask = environment_mask()
         with self.path.open("ab") as file:
-            for raw in pipe:
+            while raw := mask.data(pipe.readline(_LONGEST_LINE)):
                 file.write(raw)
                 file.flush()
-                line = raw.decode(errors="replace").rstrip()
+                line = shortened(neutral(raw.decode(errors="replace")), MOST_SHOWN).rstrip()
                 if line and not line.startswith((" + ", " - ", "  ", "Requirement already")):
                     self.on_progress(line)
 
@@ -111,7 +116,8 @@ class Log:
         if not self.path.is_file():
             return ""
         with self.path.open(encoding="utf-8", errors="replace") as file:
-            return "".join(deque(file, maxlen=count)).rstrip()
+            lines = (shortened(neutral(line.rstrip("\n")), MOST_SHOWN) for line in file)
+            return "\n".join(deque(lines, maxlen=count)).rstrip()
 
     def failure(self, message: str, remedy: str) -> InstallError:
         """Return an error that shows the end of the log."""

@@ -10,7 +10,11 @@ import re
 import time
 from pathlib import Path
 
+from enginebook.masking import environment_mask
+from enginebook.plain import neutral, shortened
+
 SEGMENT_BYTES = 32 << 20
+MOST_SHOWN = 500  # characters of a line that is quoted elsewhere
 STAMP = re.compile(r"^\[ *(\d+\.\d{3})\] ?(.*)$")
 
 
@@ -18,7 +22,7 @@ class LogPump:
     """Copies a pipe to a file, a stamp before each line.
 
     The first segment is kept for ever, because start-up is told there; of what follows the
-    newest two segments are kept.
+    newest two segments are kept. Secrets of the engine's environment are hidden.
     """
 
     def __init__(self, path: Path, started: float, segment_bytes: int = SEGMENT_BYTES) -> None:
@@ -26,6 +30,7 @@ class LogPump:
         self.started = started
         self.segment_bytes = segment_bytes
         self._rest = b""
+        self._mask = environment_mask()
         for stale in (*_older(path), path):  # a file that another still writes stays its own
             stale.unlink(missing_ok=True)
         self._file = path.open("wb", buffering=0)
@@ -41,7 +46,7 @@ class LogPump:
         text = b"".join(stamp + line + b"\n" for line in lines if line)
         if self._written + len(text) > self.segment_bytes:
             self._rotate()
-        self._write(text)
+        self._write(self._mask.data(text))
 
     def _write(self, text: bytes) -> None:
         try:
@@ -85,12 +90,16 @@ def read_log(path: Path) -> list[tuple[float, str]]:
 
 
 def tail(path: Path, count: int) -> list[str]:
-    """Return the last ``count`` lines without their stamps, reading no more than is needed."""
+    """Return the last ``count`` lines as plain text and without their stamps.
+
+    No more is read than is needed, and long lines are cut: this is what messages quote.
+    """
     if not path.is_file():
         return []
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - count * 600))
         text = file.read().decode("utf-8", errors="replace")
-    lines = [STAMP.sub(r"\2", line) for line in text.splitlines() if line.strip()]
-    return lines[-count:]
+    lines = [line for line in text.split("\n") if line.strip()]
+    shown = (shortened(neutral(STAMP.sub(r"\2", line)), MOST_SHOWN) for line in lines[-count:])
+    return [line for line in shown if line.strip()]

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import ValidationError
 
 from enginebook import paths
 from enginebook.engines.base import ModelFiles, ModelFormat
@@ -23,6 +22,7 @@ from enginebook.lifecycle import models_fetch, models_gguf, models_hf, models_sh
 from enginebook.lifecycle.models_cache import Say, make_folder, models_dir, silent
 from enginebook.store import digest_of, sha256_of_file
 from enginebook.study import Frozen, ModelSpec, PositiveInt, slug
+from enginebook.study_file import parse_yaml
 
 CONVERTER = 1  # counted up when the same source would give other files
 HASHED_BYTES = 4 * 2**30  # larger local weights are not hashed: minutes for every start
@@ -76,10 +76,10 @@ def load_registry() -> Registry:
     """
     path = paths.params_dir() / "models.yaml"
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        data = parse_yaml(path.read_text(encoding="utf-8"))
         entries = {k: ModelEntry.model_validate(v) for k, v in data["models"].items()}
         return Registry(path, entries, dict(data["shapes"]))
-    except (OSError, yaml.YAMLError, KeyError, TypeError, ValidationError) as error:
+    except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError) as error:
         raise InputError(f"{path}: {error}", "correct the file") from error
 
 

@@ -5,19 +5,25 @@ from __future__ import annotations
 import http.client
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+import orjson
+
 from enginebook.errors import EngineError
+from enginebook.inquiry import Place, asking, lines_of, whole_of
 from enginebook.lifecycle import ports
 from enginebook.lifecycle.failures import ending, recognise
 from enginebook.lifecycle.logpump import tail
 from enginebook.lifecycle.owned import OwnedProcess
 
 TAIL_LINES = 20
+MOST_SAID = 400  # characters of a server's answer that a message quotes
+MOST_MODELS = 1000
+JSON_HEADERS = {"Content-Type": "application/json"}
 FAST_POLL_S, SLOW_POLL_S = 0.02, 0.1
 FAST_POLL_UNTIL_S = 10.0
 EVENT_EVERY_S = 1.0
@@ -35,21 +41,38 @@ class Address:
     @classmethod
     def of(cls, base_url: str) -> Address:
         """Return the address in a base URL; a trailing ``/v1`` is dropped."""
-        parts = urlsplit(base_url)
-        if parts.scheme != "http" or parts.hostname is None:
+        if "@" in base_url:
+            raise EngineError(
+                "the address of a server holds a user name or a password",
+                "give it without: what stands in a study is written to every record",
+            )
+        try:
+            parts = urlsplit(base_url)
+            host, port = parts.hostname, parts.port or 80
+        except ValueError:
+            parts, host, port = urlsplit(""), None, 0
+        if parts.scheme != "http" or host is None:
             raise EngineError(f"{base_url} is not an http:// address", "give http://host:port")
         path = parts.path.rstrip("/").removesuffix("/v1")
-        return cls(parts.hostname, parts.port or 80, path)
+        return cls(host, port, path)
 
     def get(self, path: str, timeout_s: float = 5.0) -> tuple[int, bytes]:
         """Return status and body of a GET; the connection goes straight, past any proxy."""
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout_s)
-        try:
-            connection.request("GET", self.prefix + path)
-            response = connection.getresponse()
-            return response.status, response.read()
-        finally:
-            connection.close()
+        with asking(self.place, "GET", self.prefix + path, timeout_s) as response:
+            return response.status, whole_of(response)
+
+    @property
+    def place(self) -> Place:
+        """Return where it is asked."""
+        return Place(self.host, self.port)
+
+    def post(self, path: str, fields: Mapping[str, Any], timeout_s: float) -> tuple[int, bytes]:
+        """Return status and body of the answer to a question of JSON."""
+        body = json.dumps(fields).encode()
+        with asking(
+            self.place, "POST", self.prefix + path, timeout_s, body=body, headers=JSON_HEADERS
+        ) as response:
+            return response.status, whole_of(response)
 
     def first_token(self, model_id: str, timeout_s: float) -> float:
         """Ask for one token as a stream; return the monotonic time at which it came.
@@ -61,18 +84,13 @@ class Address:
         Busy
             When it says that it is not ready (HTTP 5xx).
         """
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout_s)
         asked = {"model": model_id, "prompt": "Hello", "max_tokens": 1, "temperature": 0}
-        try:
-            connection.request(
-                "POST",
-                f"{self.prefix}/v1/completions",
-                json.dumps({**asked, "stream": True}),
-                {"Content-Type": "application/json"},
-            )
-            return _time_of_token(connection.getresponse())
-        finally:
-            connection.close()
+        body = json.dumps({**asked, "stream": True}).encode()
+        path = f"{self.prefix}/v1/completions"
+        with asking(
+            self.place, "POST", path, timeout_s, body=body, headers=JSON_HEADERS
+        ) as response:
+            return _time_of_token(response)
 
 
 class Busy(Exception):  # noqa: N818 - a state, not an error
@@ -88,15 +106,18 @@ def _time_of_token(response: http.client.HTTPResponse) -> float:
             f"the engine refuses a request for one token: HTTP {response.status}: {body}",
             "see the engine's log",
         )
-    for raw in response:
+    for raw in lines_of(response):
         line = raw.strip()
         if line.startswith(b"data:") and b"[DONE]" not in line:
             moment = time.monotonic()
-            message = json.loads(line[5:])
+            message = orjson.loads(line[5:])
+            if not isinstance(message, dict):
+                continue
             if message.get("choices"):
                 return moment
             if "error" in message:
-                raise EngineError(f"the engine answers an error: {message['error']}")
+                said = line[5:].decode(errors="replace").strip()
+                raise EngineError(f"the engine answers an error: {said[:MOST_SAID]}")
     raise EngineError("the engine ended the stream without a token", "see the engine's log")
 
 
@@ -244,6 +265,6 @@ class Waiter:
 def model_ids(body: bytes) -> list[str]:
     """Return the ids in an answer of /v1/models; empty when it is not one."""
     with suppress(ValueError, TypeError, KeyError):
-        answer: Any = json.loads(body)
-        return [str(entry["id"]) for entry in answer["data"]]
+        answer: Any = orjson.loads(body)
+        return [str(entry["id"]) for entry in answer["data"]][:MOST_MODELS]
     return []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -9,6 +10,7 @@ from pathlib import Path
 
 from enginebook import store
 from enginebook.engines.base import Adapter, Command, LaunchPlan, ModelFiles, Phase
+from enginebook.engines.exposure import EXPOSE, exposed_address
 from enginebook.engines.recipes import Recipe, recipe_for
 from enginebook.engines.registry import adapter
 from enginebook.errors import EngineError
@@ -242,6 +244,13 @@ def _own(launch: _Launch, port: int) -> tuple[OwnedProcess, Command]:
     box = launch.box(lease.token)
     if box is not None:
         command = box.wrap(command)
+    address = exposed_address(command.argv)
+    if address is not None:
+        warnings.warn(
+            f"{launch.recipe.title} listens on {address}: whoever reaches this host can use it "
+            f"({EXPOSE} is set)",
+            stacklevel=2,
+        )
     process = owned.start(
         command.argv,
         env={**environ.inherited(), **command.env, owned.TOKEN: lease.token},

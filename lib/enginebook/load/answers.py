@@ -19,6 +19,8 @@ KINDS = (
 GENERATED = frozenset({CONTENT, REASONING, TOOL})
 VISIBLE = frozenset({CONTENT, TOOL})
 _DONE_MARK = b"[DONE]"
+_NAME_LENGTH, _ERROR_LENGTH = 200, 500
+MOST_COUNT = 2**31 - 1  # a count of tokens beyond that is none
 _MOST_RUNS = 4  # reasoning, content, and whatever interrupts them
 
 
@@ -117,9 +119,9 @@ def _take_object(
     usage = value.get("usage")
     count = _take_usage(answer, usage) if usage else None
     choices = value.get("choices")
-    if choices:
+    if choices and isinstance(choices, list):
         if answer.served_model is None and value.get("model"):
-            answer.served_model = str(value["model"])
+            answer.served_model = said(value["model"], _NAME_LENGTH)
         return (*_take_choice(answer, choices[0]), count)
     if value.get("error") or name == b"error":
         return _take_error(answer, value.get("error") or value), None, count
@@ -130,8 +132,22 @@ def _take_usage(answer: Answer, usage: Any) -> int | None:
     if not isinstance(usage, dict):
         return None
     answer.usage = usage
-    count = usage.get("completion_tokens")
-    return count if isinstance(count, int) else None
+    return whole(usage.get("completion_tokens"))
+
+
+def whole(value: Any) -> int | None:
+    """Return a count of tokens that a server tells, or None when it is none."""
+    return value if type(value) is int and 0 <= value <= MOST_COUNT else None
+
+
+def said(value: Any, most: int) -> str:
+    """Return what a server said as text of at most so many characters; texts as they are."""
+    if isinstance(value, str):
+        return value[:most]
+    try:
+        return orjson.dumps(value)[:most].decode("utf-8", "ignore")
+    except TypeError:  # nested deeper than can be shown
+        return "(an object nested very deep)"
 
 
 def _take_choice(answer: Answer, choice: Any) -> tuple[int, str | None]:
@@ -139,12 +155,12 @@ def _take_choice(answer: Answer, choice: Any) -> tuple[int, str | None]:
         return OTHER, None
     finish = choice.get("finish_reason")
     if finish:
-        answer.finish_reason = str(finish)
-    text = choice.get("text")
+        answer.finish_reason = said(finish, _NAME_LENGTH)
+    text = _text(choice.get("text"))
     if text:
         return CONTENT, text
     delta = choice.get("delta") or choice.get("message")
-    if delta:
+    if isinstance(delta, dict):
         kind, text = _delta(delta)
         if text:
             return kind, text
@@ -153,23 +169,28 @@ def _take_choice(answer: Answer, choice: Any) -> tuple[int, str | None]:
 
 def _delta(delta: dict[str, Any]) -> tuple[int, str | None]:
     """Return the kind and text of a chat delta; text shown to the user names the kind."""
-    content = delta.get("content")
-    reasoning = delta.get("reasoning_content") or delta.get("reasoning")
+    content = _text(delta.get("content"))
+    reasoning = _text(delta.get("reasoning_content")) or _text(delta.get("reasoning"))
     if content:
-        return CONTENT, (reasoning or "") + content
+        return CONTENT, reasoning + content
     if reasoning:
         return REASONING, reasoning
     calls = delta.get("tool_calls")
-    if not calls:
+    if not calls or not isinstance(calls, list):
         return EMPTY, None
-    functions = [call.get("function") or {} for call in calls]
-    text = "".join((f.get("name") or "") + (f.get("arguments") or "") for f in functions)
+    functions = [call.get("function") for call in calls if isinstance(call, dict)]
+    known = [f for f in functions if isinstance(f, dict)]
+    text = "".join(_text(f.get("name")) + _text(f.get("arguments")) for f in known)
     return TOOL, text or None
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
 
 
 def _take_error(answer: Answer, error: Any) -> int:
     message = error.get("message") if isinstance(error, dict) else None
-    answer.error = str(message or error)[:500]
+    answer.error = said(message or error, _ERROR_LENGTH)
     return ERROR
 
 

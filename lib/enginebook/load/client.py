@@ -15,6 +15,7 @@ from enginebook.load.target import Target
 _SOCKET_BUFFER_BYTES = 1 << 20
 _RETRY_AFTER_REFUSAL_S = 0.05
 OPEN_AT_ONCE = 64
+MOST_HELD_BYTES = 1 << 30  # by all answers in flight of one process
 
 
 class Client:
@@ -152,6 +153,19 @@ class Client:
         for exchange, connection in late:
             waited_ms = (at_ns - exchange.sent_ns) // NS_PER_MS
             connection.abort("timeout", f"no complete answer within {waited_ms} ms")
+        self._shed()
+
+    def _shed(self) -> None:
+        """Give up the largest answers while those in flight hold more than a process may."""
+        held = {c: c.held_bytes for c in self.active.values() if c is not None}
+        total = sum(held.values())
+        if total <= MOST_HELD_BYTES:
+            return
+        for connection in sorted(held, key=lambda c: -held[c]):
+            connection.abort("protocol", "all answers together grew beyond the client's memory")
+            total -= held[connection]
+            if total <= MOST_HELD_BYTES:
+                return
 
     def cancel_all(self, reason: str) -> None:
         """Give up everything in flight."""

@@ -18,6 +18,13 @@ from enginebook.load.exchange import Exchange, Fault
 
 _BODY_END = b"0\r\n\r\n"
 _BODY_END_BYTES = len(_BODY_END)
+_FINAL = 200  # statuses below announce another head
+# What an answer may hold in memory: far above what any engine sends for a token, and yet a bound.
+# Each piece counts for its own objects, too, or an answer byte by byte would hold a hundredfold.
+MOST_BYTES, MOST_BYTES_PER_TOKEN = 16 << 20, 4 << 10
+MOST_HEAD_BYTES = 1 << 20
+_PIECE_BYTES = 128
+_KEPT_OF_TOO_MUCH = 16
 # OpenAI's own mark of the end in a chunk of its own, and the end of the chunks behind it: no body
 # goes on after that, and the parser need not walk through the whole answer between two stamps.
 _STREAM_END = b"data: [DONE]\n\n\r\n0\r\n\r\n"
@@ -47,6 +54,8 @@ class Connection(asyncio.Protocol):
         self._complete = False
         self._until_close = False
         self._chunked = self._sized = self._trailer = self._keep_alive = False
+        self._final = self._beyond = False
+        self._room = self._most = MOST_BYTES
         self._parser: Any = None
         self.alive = False
         self.served = 0
@@ -66,6 +75,10 @@ class Connection(asyncio.Protocol):
         """Stamp a piece of the answer and keep it."""
         self._stamps.append(now_ns())
         self._pieces.append(data)
+        self._room -= len(data) + _PIECE_BYTES
+        if self._room < 0:
+            self._give_up_too_much("the answer", self._most)
+            return
         # a chunked body can only end here if the piece does, or if it is a rest of the end mark
         if self._eager or data.endswith(_BODY_END) or len(data) < _BODY_END_BYTES:
             if not self._eager and data.endswith(_STREAM_END):
@@ -98,6 +111,9 @@ class Connection(asyncio.Protocol):
         self._pieces, self._stamps = exchange.pieces, exchange.stamps
         self._fed = 0
         self._eager, self._complete, self._until_close = True, False, False
+        self._final = self._beyond = False
+        self._most = MOST_BYTES + MOST_BYTES_PER_TOKEN * exchange.planned.output_tokens
+        self._room = self._most
         self._parser = httptools.HttpResponseParser(self)
         self.served += 1
         assert self._transport is not None  # noqa: S101 - only open connections are used
@@ -120,6 +136,19 @@ class Connection(asyncio.Protocol):
             if self._exchange is not None:
                 self._end(fault, text)
         self.close()
+
+    @property
+    def held_bytes(self) -> int:
+        """Return about how much memory the answer in flight holds."""
+        return self._most - self._room if self._exchange is not None else 0
+
+    def _give_up_too_much(self, what: str, most: int) -> None:
+        if self._exchange is None:
+            self.close()
+            return
+        # the record needs how it began, not what no reader could use
+        del self._pieces[_KEPT_OF_TOO_MUCH:], self._stamps[_KEPT_OF_TOO_MUCH:]
+        self._end("protocol", f"{what} grew beyond {most >> 20} MiB")
 
     def close(self) -> None:
         """Close the connection."""
@@ -144,11 +173,16 @@ class Connection(asyncio.Protocol):
             if self._exchange is not None:
                 self._end("protocol", f"malformed HTTP: {error}")
         else:
-            if self._complete:
+            if self._beyond:
+                self._end("protocol", "a second answer follows the one that was asked for")
+            elif self._complete:
                 self._end("")
+            elif not self._final and self.held_bytes > MOST_HEAD_BYTES:
+                self._give_up_too_much("the head of the answer", MOST_HEAD_BYTES)
 
     def on_message_begin(self) -> None:
         """Reset the framing (called by the parser)."""
+        self._beyond = self._complete
         self._chunked = self._sized = self._trailer = self._keep_alive = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -163,13 +197,16 @@ class Connection(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         """Decide how to look for the end (called by the parser)."""
+        self._final = self._parser.get_status_code() >= _FINAL
+        if not self._final:
+            return
         self._eager = not self._chunked or self._trailer  # trailers hide the end mark
         self._until_close = not self._chunked and not self._sized
         self._keep_alive = bool(self._parser.should_keep_alive())  # forgotten once it is complete
 
     def on_message_complete(self) -> None:
         """Note the end of the answer (called by the parser)."""
-        self._complete = True
+        self._complete = self._final
 
     def _end(self, fault: Fault, text: str = "") -> None:
         exchange = self._exchange

@@ -14,13 +14,18 @@ from enginebook.load.answers import (
     VISIBLE,
     Answer,
     read_answer,
+    said,
+    whole,
 )
 from enginebook.load.exchange import Exchange
 from enginebook.load.framing import Reply, read_reply
 from enginebook.load.tokens import LocalTokens
+from enginebook.masking import Mask
+from enginebook.plain import neutral
 
 CHECKED_ANSWERS = 64
 _OK = 200
+_SAID_LENGTH, _HEADER_LENGTH = 300, 100
 
 
 @dataclass
@@ -46,22 +51,29 @@ class Decoder:
     tokenizer
         Counts tokens where the server's own counts do not say how many a chunk brought, and checks
         the server's counts on the first answers; None leaves those unknown.
+    mask
+        Hides what a server must not have known or must not repeat: the key it was asked with.
     """
 
-    def __init__(self, worker: int, tokenizer: LocalTokens | None) -> None:
+    def __init__(
+        self, worker: int, tokenizer: LocalTokens | None, mask: Mask | None = None
+    ) -> None:
         self._worker = worker
         self._tokenizer = tokenizer
+        self._mask = mask or Mask(())
         self._checked = 0
         self.columns = Columns()
 
     def add(self, exchange: Exchange) -> None:
         """Decode one exchange."""
         reply = read_reply(exchange)
+        reply.body = self._mask.data(reply.body)
         row = self._row(exchange, reply)
         coding = reply.headers.get("content-encoding", "identity").strip().lower()
         readable = reply.status == _OK and coding == "identity" and reply.body
         answer = read_answer(reply) if readable else None
-        row["error_kind"], row["error"] = fault_of(exchange, reply, answer)
+        row["error_kind"], error = fault_of(exchange, reply, answer)
+        row["error"] = None if error is None else self._mask.text(neutral(error))
         row["status"] = _status(row["error_kind"])
         if answer is not None:
             self._add_answer(row, reply, answer)
@@ -84,11 +96,15 @@ class Decoder:
             "end_ns": exchange.end_ns or None,
             "attempts": exchange.attempts,
             "http_status": reply.status,
-            "retry_after": reply.headers.get("retry-after"),
+            "retry_after": self._header(reply, "retry-after"),
             "input_asked": planned.input_tokens,
             "output_asked": planned.output_tokens,
             "bytes": len(reply.body),
         }
+
+    def _header(self, reply: Reply, name: str) -> str | None:
+        value = reply.headers.get(name)
+        return None if value is None else self._mask.text(neutral(value))[:_HEADER_LENGTH]
 
     def _add_answer(self, row: dict[str, Any], reply: Reply, answer: Answer) -> None:
         count = len(answer.kinds)
@@ -107,7 +123,7 @@ class Decoder:
 
     def _tokens(self, answer: Answer) -> tuple[list[int | None], str | None, int | None]:
         """Return tokens for each event, how they are known, and the client's own count."""
-        total = (answer.usage or {}).get("completion_tokens")
+        total = whole((answer.usage or {}).get("completion_tokens"))
         tokens, source = _tokens_by_server(answer, total)
         client = None
         if self._tokenizer is not None and (source is None or self._checked < CHECKED_ANSWERS):
@@ -130,14 +146,15 @@ def _answer_fields(answer: Answer, arrivals: np.ndarray) -> dict[str, Any]:
     generated = [i for i, kind in enumerate(answer.kinds) if kind in GENERATED]
     visible = next((i for i in generated if answer.kinds[i] in VISIBLE), None)
     usage = answer.usage or {}
-    details = usage.get("prompt_tokens_details") or {}
+    details = usage.get("prompt_tokens_details")
+    cached = details.get("cached_tokens") if isinstance(details, dict) else None
     return {
         "first_token_ns": int(arrivals[generated[0]]) if generated else None,
         "first_output_ns": int(arrivals[visible]) if visible is not None else None,
         "last_token_ns": int(arrivals[generated[-1]]) if generated else None,
-        "prompt_tokens": _whole(usage.get("prompt_tokens")),
-        "completion_tokens": _whole(usage.get("completion_tokens")),
-        "cached_tokens": _whole(details.get("cached_tokens")),
+        "prompt_tokens": whole(usage.get("prompt_tokens")),
+        "completion_tokens": whole(usage.get("completion_tokens")),
+        "cached_tokens": whole(cached),
         "chunks": len(generated),
         "finish_reason": answer.finish_reason,
         "done": answer.done,
@@ -146,11 +163,7 @@ def _answer_fields(answer: Answer, arrivals: np.ndarray) -> dict[str, Any]:
     }
 
 
-def _whole(value: Any) -> int | None:
-    return value if type(value) is int else None
-
-
-def _tokens_by_server(answer: Answer, total: Any) -> tuple[list[int | None], str | None]:
+def _tokens_by_server(answer: Answer, total: int | None) -> tuple[list[int | None], str | None]:
     """Return tokens for each event as far as the server's own counts tell them.
 
     Either each event carries the count so far, or there are as many events with text as tokens, or
@@ -237,8 +250,8 @@ def _message_of(reply: Reply) -> str:
     try:
         value = orjson.loads(reply.body)
     except orjson.JSONDecodeError:
-        return text[:300].strip()
+        return text[:_SAID_LENGTH].strip()
     if isinstance(value, dict):
         error = value.get("error", value.get("message", value.get("detail", value)))
         value = error.get("message", error) if isinstance(error, dict) else error
-    return str(value)[:300]
+    return said(value, _SAID_LENGTH)

@@ -19,7 +19,7 @@ class Reply:
     Attributes
     ----------
     status
-        The status code; None when no complete head arrived.
+        The status code; None when no complete head of a final answer arrived.
     headers
         By lower-case name.
     body
@@ -49,22 +49,31 @@ class _Collector:
         self.reply = Reply()
         self.parts: list[bytes] = []
         self.size = 0
+        self.past: int | None = None  # the parts of a second answer begin here
         self.final = False
         self.on_body = self.parts.append  # the parser looks its callbacks up when it is made
         self.parser = httptools.HttpResponseParser(self)
 
     def on_message_begin(self) -> None:
-        self.reply.headers.clear()
+        if not self.reply.complete:
+            self.reply.headers.clear()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self.reply.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+        if not self.reply.complete:
+            self.reply.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
-        self.reply.status = self.parser.get_status_code()
-        self.final = self.reply.status >= 200  # noqa: PLR2004 - 1xx announces another head
+        if self.reply.complete:
+            self.reply.problem = "a second answer follows the one that was asked for"
+            return
+        status = self.parser.get_status_code()
+        self.final = status >= 200  # noqa: PLR2004 - 1xx announces another head
+        self.reply.status = status if self.final else None
 
     def on_message_complete(self) -> None:
-        self.reply.complete = self.final
+        if self.final and not self.reply.complete:
+            self.reply.complete = True
+            self.past = len(self.parts)
 
 
 def read_reply(exchange: Exchange) -> Reply:
@@ -79,8 +88,9 @@ def read_reply(exchange: Exchange) -> Reply:
     except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
         reply.problem = str(error) or type(error).__name__
         counts.append(len(parts))
-    sizes = [0, *accumulate(map(len, parts))]
-    reply.body = b"".join(parts)
-    reply.ends = np.fromiter((sizes[n] for n in counts), np.int64, len(counts))
+    past = len(parts) if collector.past is None else collector.past
+    sizes = [0, *accumulate(map(len, parts[:past]))]
+    reply.body = b"".join(parts[:past])
+    reply.ends = np.fromiter((sizes[min(n, past)] for n in counts), np.int64, len(counts))
     reply.stamps = np.asarray(exchange.stamps[: len(counts)], np.int64)
     return reply

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
-import urllib.request
 from collections.abc import Mapping
 from contextlib import suppress
+from http.client import HTTPException
+
+from enginebook.inquiry import page
 
 _LINE = re.compile(r"^([a-zA-Z_:][\w:]*)(\{[^}]*\})?\s+(\S+)")
 _TIMEOUT_S = 2.0
@@ -51,8 +54,9 @@ def parse_prometheus(text: str) -> dict[str, float]:
         match = _LINE.match(line)
         if match:
             with suppress(ValueError):
-                name = match.group(1)
-                found[name] = found.get(name, 0.0) + float(match.group(3))
+                name, value = match.group(1), float(match.group(3))
+                if math.isfinite(value):
+                    found[name] = found.get(name, 0.0) + value
     return found
 
 
@@ -71,15 +75,13 @@ class Scraper:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         self.failures = 0
 
     def read(self) -> dict[str, float]:
         """Return the common gauges of the moment."""
         try:
-            with self._opener.open(self._url, timeout=_TIMEOUT_S) as reply:
-                text = reply.read(_MOST_BYTES).decode("utf-8", "replace")
-        except OSError:
+            text = page(self._url, _TIMEOUT_S, _MOST_BYTES).decode("utf-8", "replace")
+        except (OSError, HTTPException, ValueError):
             self.failures += 1
             return {}
         return common_gauges(parse_prometheus(text))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import urllib.error
-import urllib.request
 from typing import Any
 
+import orjson
+
 from enginebook.errors import InputError
+from enginebook.load.answers import whole
 from enginebook.load.prompts import PromptSource, exact_text
+from enginebook.load.question import NoAnswerError, post_json
 from enginebook.load.target import Target, body_of
 from enginebook.load.tokens import Tokens
 from enginebook.load.workload import Workload
@@ -32,8 +33,8 @@ def prompt_overhead(
     text = exact_text(tokens, source.ids(_PROBE_INDEX, _PROBE_TOKENS), _PROBE_TOKENS)
     prompt: Any = [{"role": "user", "content": text}] if target.api == "chat" else text
     usage = ask(target, prompt, output_tokens=1).get("usage") or {}
-    counted = usage.get("prompt_tokens")
-    return max(0, counted - _PROBE_TOKENS) if isinstance(counted, int) else 0
+    counted = whole(usage.get("prompt_tokens")) if isinstance(usage, dict) else None
+    return max(0, counted - _PROBE_TOKENS) if counted is not None else 0
 
 
 def ask(target: Target, prompt: Any, output_tokens: int) -> dict[str, Any]:
@@ -44,25 +45,14 @@ def ask(target: Target, prompt: Any, output_tokens: int) -> dict[str, Any]:
     InputError
         When the server does not answer it.
     """
-    fields = json.loads(body_of(target, prompt, output_tokens))
+    fields = orjson.loads(body_of(target, prompt, output_tokens))
     fields.pop("stream", None)
     fields.pop("stream_options", None)
-    address = target.address
-    url = f"{'https' if address.tls else 'http'}://{address.authority}{target.path}"
-    headers = {"Content-Type": "application/json", **target.headers}
-    if target.api_key:
-        headers["Authorization"] = f"Bearer {target.api_key}"
-    request = urllib.request.Request(url, json.dumps(fields).encode(), headers)  # noqa: S310
-    opener = urllib.request.build_opener(
-        urllib.request.ProxyHandler({}),
-        urllib.request.HTTPSHandler(context=target.tls_context()),
-    )
     try:
-        with opener.open(request, timeout=_TIMEOUT_S) as reply:
-            value = json.loads(reply.read())
-    except (OSError, ValueError) as error:
+        value = post_json(target, target.path, fields, _TIMEOUT_S)
+    except NoAnswerError as error:
         raise InputError(
-            f"{url} did not answer a first request: {error}",
+            f"{target.address.authority}{target.path} did not answer a first request: {error}",
             "check the address, the model name and the api (completions or chat)",
         ) from error
     return value if isinstance(value, dict) else {}

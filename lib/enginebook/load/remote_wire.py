@@ -13,6 +13,7 @@ import hashlib
 import hmac
 import json
 import os
+import re
 import secrets
 import socket
 import struct
@@ -20,14 +21,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import orjson
+
 from enginebook.errors import InputError, LoadError
-from enginebook.load.clock import now_ns
+from enginebook.load.clock import NS_PER_S, now_ns
 
 SECRET_VARIABLE = "ENGINEBOOK_LOAD_SECRET"  # noqa: S105 - a variable's name
 LEAST_SECRET = 16
 VERSION = 1
 ANSWER_TIMEOUT_S = 20.0
 _HELLO_LIMIT = 4096
+_NONCE = re.compile(r"[0-9a-f]{64}")
 _MESSAGE_LIMIT = 1 << 32
 _LENGTH = struct.Struct(">Q")
 _CODE_BYTES = 32
@@ -146,9 +150,11 @@ def _code(key: bytes, number: int, payload: bytes) -> bytes:
     return hmac.digest(key, _LENGTH.pack(number) + payload, "sha256")
 
 
-def _exactly(sock: socket.socket, size: int) -> bytes:
+def _exactly(sock: socket.socket, size: int, until_ns: int | None = None) -> bytes:
     found = bytearray()
     while len(found) < size:
+        if until_ns is not None and now_ns() > until_ns:
+            raise TimeoutError("the greeting took too long")
         piece = sock.recv(min(size - len(found), 1 << 20))
         if not piece:
             raise EOFError("the connection was closed")
@@ -171,7 +177,7 @@ def greet(sock: socket.socket, secret: bytes, peer: str) -> Channel:
     mine = secrets.token_hex(32)
     _say(sock, {"hello": "enginebook load", "version": VERSION, "nonce": mine})
     answer = _hear(sock, peer)
-    theirs = str(answer.get("nonce", ""))
+    theirs = _nonce(answer, peer)
     _check_version(answer, peer)
     _check_proof(answer, _proof(secret, "worker", mine, theirs), peer)
     _say(sock, {"proof": _proof(secret, "coordinator", mine, theirs)})
@@ -188,7 +194,7 @@ def answer_greeting(sock: socket.socket, secret: bytes, peer: str) -> Channel:
     """
     _prepare(sock)
     hello = _hear(sock, peer)
-    theirs, mine = str(hello.get("nonce", "")), secrets.token_hex(32)
+    theirs, mine = _nonce(hello, peer), secrets.token_hex(32)
     proof = _proof(secret, "worker", theirs, mine)
     _say(sock, {"version": VERSION, "nonce": mine, "proof": proof})
     _check_version(hello, peer)
@@ -216,16 +222,26 @@ def _channel(
     return Channel(sock, mine, theirs, peer)
 
 
+def _nonce(values: Mapping[str, Any], peer: str) -> str:
+    nonce = values.get("nonce")
+    if not isinstance(nonce, str) or not _NONCE.fullmatch(nonce):
+        raise RefusedError(f"{peer} does not speak the load protocol")
+    return nonce
+
+
 def _check_version(values: Mapping[str, Any], peer: str) -> None:
     if values.get("version") != VERSION:
         raise RefusedError(
-            f"{peer} speaks version {values.get('version')} of the load protocol, not {VERSION}",
+            f"{peer} does not speak version {VERSION} of the load protocol",
             "install the same Enginebook on all hosts",
         )
 
 
 def _check_proof(values: Mapping[str, Any], expected: str, peer: str) -> None:
-    if not hmac.compare_digest(str(values.get("proof", "")), expected):
+    proof = values.get("proof")
+    # as bytes: the comparison takes no text but ASCII, and a stranger may send any
+    given = proof.encode("utf-8", "replace") if isinstance(proof, str) else b""
+    if not hmac.compare_digest(given, expected.encode()):
         raise RefusedError(
             f"{peer} does not know the shared secret", f"set {SECRET_VARIABLE} alike on all hosts"
         )
@@ -237,12 +253,13 @@ def _say(sock: socket.socket, values: Mapping[str, Any]) -> None:
 
 
 def _hear(sock: socket.socket, peer: str) -> dict[str, Any]:
-    length = _LENGTH.unpack(_exactly(sock, _LENGTH.size))[0]
+    until_ns = now_ns() + int(ANSWER_TIMEOUT_S * NS_PER_S)
+    length = _LENGTH.unpack(_exactly(sock, _LENGTH.size, until_ns))[0]
     if length > _HELLO_LIMIT:
         raise RefusedError(f"{peer} does not speak the load protocol")
     try:
-        values = json.loads(_exactly(sock, length))
-    except ValueError:
+        values = orjson.loads(_exactly(sock, length, until_ns))
+    except orjson.JSONDecodeError:
         values = None
     if not isinstance(values, dict):
         raise RefusedError(f"{peer} does not speak the load protocol")

@@ -12,6 +12,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
+from enginebook.engines.exposure import is_loopback
 from enginebook.errors import EnginebookError, InputError, LoadError
 from enginebook.load.clock import now_ns, sharpen_timers
 from enginebook.load.remote_squad import Squad
@@ -169,6 +170,11 @@ def listen(
             ) from None
         host, port = server.getsockname()[:2]
         say(f"listening on {host}:{port}")
+        if not is_loopback(host):
+            say(
+                "other hosts reach this address; orders are taken only from who knows the shared "
+                "secret, but what is sent is not encrypted: use a network that you trust"
+            )
         for sock, address in _connections(server):
             served = serve_one(sock, secret, f"{address[0]}:{address[1]}", say, processes)
             if served and once:

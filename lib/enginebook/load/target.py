@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,11 +13,14 @@ from urllib.parse import urlsplit
 import orjson
 
 from enginebook.errors import InputError
+from enginebook.inquiry import Place
+from enginebook.masking import Mask, is_secret_name, secrets_in
 
 Api = Literal["completions", "chat"]
 ConstraintField = Literal["response_format", "json_schema"]
 Message = Mapping[str, Any]
 _PATHS = {"completions": "/completions", "chat": "/chat/completions"}
+_SECRET = frozenset({"authorization", "proxy-authorization", "cookie", "x-auth"})
 _LEAST_FIELDS = ("min_tokens", "min_new_tokens")
 _LENGTH_FIELDS = (*_LEAST_FIELDS, "n_predict")
 # Engines differ in their defaults (some sample at 0.8, some read the model's own
@@ -57,20 +61,26 @@ def parse_address(base_url: str) -> Address:
     InputError
         When it is no http or https URL with a host.
     """
-    parts = urlsplit(base_url if "://" in base_url else f"http://{base_url}")
-    try:
-        port = parts.port
-    except ValueError:
-        port = -1
-    if parts.scheme not in {"http", "https"} or not parts.hostname or port == -1:
+    if "@" in base_url:
         raise InputError(
-            f"base URL {base_url!r} is not an HTTP address",
+            "the base URL holds a user name or a password, which would stand in every record",
+            "give a key in the environment variable ENGINEBOOK_API_KEY instead",
+        )
+    try:
+        parts = urlsplit(base_url if "://" in base_url else f"http://{base_url}")
+        port, host = parts.port, (parts.hostname or "").encode("idna").decode()
+    except ValueError:  # UnicodeError is one
+        port, host = -1, ""
+    plain = base_url.isascii() and base_url.isprintable() and " " not in base_url
+    if not plain or not host or port in {-1, 0} or parts.scheme not in {"http", "https"}:
+        raise InputError(
+            f"base URL {base_url[:200]!r} is not an HTTP address",
             "give it as http://HOST:PORT, for example http://127.0.0.1:8000",
         )
     tls = parts.scheme == "https"
     prefix = parts.path.rstrip("/")
     prefix = prefix if prefix.endswith("/v1") else f"{prefix}/v1"
-    return Address(tls, parts.hostname, port or (443 if tls else 80), prefix)
+    return Address(tls, host, port or (443 if tls else 80), prefix)
 
 
 @dataclass(frozen=True)
@@ -138,6 +148,23 @@ class Target:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         return context
+
+    def place(self) -> Place:
+        """Return where single questions are asked."""
+        return Place(self.address.host, self.address.port, self.tls_context())
+
+    def question_headers(self) -> dict[str, str]:
+        """Return the headers of a single question that carries JSON."""
+        headers = {"Content-Type": "application/json", **self.headers}
+        if self.api_key:
+            headers["Authorization"] = f"Bearer {self.api_key}"
+        return headers
+
+    def mask(self) -> Mask:
+        """Return what hides the key, secret headers and this environment's secrets in answers."""
+        secret = [v for k, v in self.headers.items() if is_secret_name(k) or k.lower() in _SECRET]
+        given = {f"API_KEY_{i}": v for i, v in enumerate([self.api_key or "", *secret])}
+        return Mask([*secrets_in(given), *secrets_in(os.environ)])
 
     def public(self) -> dict[str, Any]:
         """Return what may be written down: everything but the key and the headers' values."""

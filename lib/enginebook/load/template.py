@@ -111,7 +111,10 @@ def _read(payload: bytes, read: Reader) -> tuple[int, str] | None:
     if type(value) is not dict or value.get("usage") or value.get("error"):
         return None
     choices = value.get("choices")
-    if not choices or not isinstance(choices[0], dict) or choices[0].get("finish_reason"):
+    if not choices or not isinstance(choices, list):
         return None
-    kind, text = read(choices[0])
+    choice = choices[0]
+    if not isinstance(choice, dict) or choice.get("finish_reason"):
+        return None
+    kind, text = read(choice)
     return (kind, text) if text else None

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import urllib.error
-import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,6 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from enginebook.errors import InputError
+from enginebook.load.answers import whole
+from enginebook.load.question import NoAnswerError, post_json
 from enginebook.load.target import Target
 
 _TOKENIZE_TIMEOUT_S = 30.0
@@ -87,24 +86,13 @@ class ServerTokens:
     def __init__(self, target: Target) -> None:
         self._target = target
         address = target.address
-        scheme = "https" if address.tls else "http"
-        self._root = f"{scheme}://{address.authority}{address.prefix.removesuffix('/v1')}"
+        self._prefix = address.prefix.removesuffix("/v1")
+        self._root = f"{address.authority}{self._prefix}"
 
     def _post(self, path: str, fields: dict[str, Any]) -> Any:
-        headers = {"Content-Type": "application/json", **self._target.headers}
-        if self._target.api_key:
-            headers["Authorization"] = f"Bearer {self._target.api_key}"
-        request = urllib.request.Request(  # noqa: S310 - the address is checked to be http(s)
-            self._root + path, json.dumps(fields).encode(), headers
-        )
-        opener = urllib.request.build_opener(
-            urllib.request.ProxyHandler({}),
-            urllib.request.HTTPSHandler(context=self._target.tls_context()),
-        )
         try:
-            with opener.open(request, timeout=_TOKENIZE_TIMEOUT_S) as reply:
-                return json.loads(reply.read())
-        except (OSError, ValueError) as error:
+            return post_json(self._target, self._prefix + path, fields, _TOKENIZE_TIMEOUT_S)
+        except NoAnswerError as error:
             raise InputError(
                 f"no tokenizer is given and {self._root}{path} does not serve one ({error})",
                 "give --tokenizer DIR, the folder with the model's tokenizer.json",
@@ -115,7 +103,7 @@ class ServerTokens:
         fields = {"model": self._target.model, "prompt": text, "content": text}
         reply = self._post("/tokenize", {**fields, "add_special_tokens": False})
         ids = reply.get("tokens") if isinstance(reply, dict) else None
-        if not isinstance(ids, list) or not all(isinstance(i, int) for i in ids):
+        if not isinstance(ids, list) or any(whole(i) is None for i in ids):
             raise InputError(
                 f"{self._root}/tokenize answers without a list of token ids",
                 "give --tokenizer DIR, the folder with the model's tokenizer.json",
@@ -125,7 +113,8 @@ class ServerTokens:
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of ids."""
         reply = self._post("/detokenize", {"model": self._target.model, "tokens": list(ids)})
-        return str(reply.get("prompt", reply.get("content", reply.get("text", ""))))
+        said = reply if isinstance(reply, dict) else {}
+        return str(said.get("prompt", said.get("content", said.get("text", ""))))
 
 
 def tokens_for(target: Target) -> LocalTokens | ServerTokens:

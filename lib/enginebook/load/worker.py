@@ -137,7 +137,8 @@ class Worker:
         """Write this process's part of the records and return its report."""
         before = cpu_seconds()
         folder = self.job.target.tokenizer
-        decoder = Decoder(self.job.worker, LocalTokens(folder) if folder is not None else None)
+        tokens = LocalTokens(folder) if folder is not None else None
+        decoder = Decoder(self.job.worker, tokens, self.job.target.mask())
         for exchange in self.spool.read():
             decoder.add(exchange)
         requests, chunks = frames_of(decoder.columns)

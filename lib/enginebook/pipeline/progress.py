@@ -11,6 +11,8 @@ from pathlib import Path
 from IPython import get_ipython
 from IPython.display import display
 
+from enginebook.masking import masked
+from enginebook.plain import neutral
 from enginebook.store import write_json
 
 EVERY_S = 1.0
@@ -52,7 +54,8 @@ class Progress:
 
     def __str__(self) -> str:
         count = "" if self.total is None else f": {self.done}/{self.total}"
-        return f"{self.label}{count} ({time.monotonic() - self.started:.0f} s)"
+        label = masked(neutral(self.label)).replace("\n", " ")
+        return f"{label}{count} ({time.monotonic() - self.started:.0f} s)"
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         bar = ""

@@ -26,6 +26,7 @@ from enginebook.pipeline.preview import preview, tell
 from enginebook.pipeline.snake import Snake
 from enginebook.pipeline.state import forget_broken_markers, here, is_done, states
 from enginebook.pipeline.watch import Watch
+from enginebook.plain import neutral
 from enginebook.report.index import write_index
 from enginebook.report.runs import render_run
 from enginebook.store import read_json, write_json
@@ -284,7 +285,7 @@ def _tell(prepared: Prepared, outcome: Outcome) -> None:
     if outcome.exit_status == DONE:
         print(f"\nreport: {outcome.report}")
         for sentence in outcome.findings:
-            print(sentence)
+            print(neutral(sentence))
         return
     for failure in outcome.failures:
         _tell_failure(failure)
@@ -299,9 +300,9 @@ def _tell(prepared: Prepared, outcome: Outcome) -> None:
 
 def _tell_failure(failure: dict[str, Any]) -> None:
     cell = f" in cell {failure['cell']}" if failure.get("cell") else ""
-    print(f"\n{failure['stage']} failed{cell}: {failure['error']}", file=sys.stderr)
+    print(neutral(f"\n{failure['stage']} failed{cell}: {failure['error']}"), file=sys.stderr)
     if failure["engine_log"]:
         print("  the engine's last lines:", file=sys.stderr)
         for line in failure["engine_log"]:
-            print(f"  | {line}", file=sys.stderr)
+            print(neutral(f"  | {line}"), file=sys.stderr)
     print(f"  notebook: {failure['notebook']}", file=sys.stderr)

@@ -8,6 +8,7 @@ files that its kind promises; so a stage is either done or not.
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import shutil
 import signal
@@ -23,14 +24,17 @@ import papermill as pm
 from traitlets.config import Config
 
 from enginebook.errors import EnginebookError
+from enginebook.masking import environment_mask
 from enginebook.paths import notebooks_dir
 from enginebook.pipeline.executors_node import placement
 from enginebook.pipeline.executors_stage import own_machine, refuse_known_failure, signs_of_life
 from enginebook.pipeline.parameters import check_parameters
 from enginebook.pipeline.plan import NOTEBOOK_OF, Plan, Stage
 from enginebook.pipeline.state import here
+from enginebook.plain import neutral, shortened
 from enginebook.store import write_json
 
+MOST_SHOWN = 500  # characters of a line of a log
 TERMINATED = 128 + signal.SIGTERM
 PROMISED = {
     "host": ("host.json",),
@@ -103,7 +107,7 @@ def _execute(plan: Plan, stage: Stage, outputs: Path, folder: Path) -> None:
     source = notebooks_dir() / NOTEBOOK_OF[stage.kind]
     parameters = {**plan.parameters, **stage.parameters}
     check_parameters(source, parameters)
-    log = (folder / "notebook.log").open("a", encoding="utf-8")
+    log = _MaskedLog(folder / "notebook.log")
     with log, _kernel_environment(outputs, folder) as runtime:
         pm.execute_notebook(
             source,
@@ -121,6 +125,17 @@ def _execute(plan: Plan, stage: Stage, outputs: Path, folder: Path) -> None:
             # sockets' path must be given: by default they lie in the working folder.
             config=Config({"KernelManager": {"transport": "ipc", "ip": str(runtime / "k")}}),
         )
+
+
+class _MaskedLog(io.TextIOWrapper):
+    """A log of what cells print, without the secrets of the environment."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path.open("ab"), encoding="utf-8", errors="replace")
+        self._mask = environment_mask()
+
+    def write(self, text: str) -> int:
+        return super().write(self._mask.text(text))
 
 
 @contextlib.contextmanager
@@ -165,10 +180,10 @@ def _check_promises(stage: Stage, folder: Path) -> None:
 def _failure(folder: Path, error: BaseException) -> dict[str, Any]:
     cell = getattr(error, "exec_count", None)
     name, value = getattr(error, "ename", type(error).__name__), getattr(error, "evalue", error)
-    text = f"{name}: {value}"
+    text = neutral(f"{name}: {value}")
     return {
         "cell": cell,
-        "source": str(getattr(error, "source", ""))[:2000],
+        "source": neutral(getattr(error, "source", ""))[:2000],
         "error": text[:4000],
         "engine_log": _last_engine_lines(folder),
         "notebook": str(folder / "notebook.ipynb"),
@@ -179,7 +194,9 @@ def _last_engine_lines(folder: Path, count: int = 20) -> list[str]:
     logs = sorted(folder.rglob("*engine*.log"), key=lambda p: p.stat().st_mtime)
     if not logs:
         return []
-    return logs[-1].read_text(encoding="utf-8", errors="replace").splitlines()[-count:]
+    lines = logs[-1].read_text(encoding="utf-8", errors="replace").split("\n")
+    last = [line for line in lines if line.strip()][-count:]
+    return [shortened(neutral(line), MOST_SHOWN) for line in last]
 
 
 if __name__ == "__main__":

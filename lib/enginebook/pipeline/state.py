@@ -11,8 +11,10 @@ from typing import Any, Literal
 import psutil
 
 from enginebook.pipeline.plan import Plan, Stage
+from enginebook.plain import neutral, shortened
 from enginebook.store import read_json
 
+MOST_SHOWN = 300  # characters of a stage's own progress
 State = Literal["done", "running", "failed", "waiting"]
 
 
@@ -83,7 +85,7 @@ def _progress(folder: Path) -> str:
     if told is None:
         return ""
     count = f" {told['done']}/{told['total']}" if told.get("total") else ""
-    return f"{told.get('label', '')}{count}"
+    return shortened(neutral(told.get("label", "")).replace("\n", " "), MOST_SHOWN) + count
 
 
 def states(plan: Plan, outputs: Path) -> list[StageState]:

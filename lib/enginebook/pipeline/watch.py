@@ -15,6 +15,7 @@ from rich.text import Text
 
 from enginebook.pipeline.plan import Plan
 from enginebook.pipeline.state import StageState, states
+from enginebook.plain import neutral
 
 STYLE = {"done": "green", "running": "bold cyan", "failed": "bold red", "waiting": "dim"}
 PLAIN_EVERY_S = 15.0
@@ -56,7 +57,7 @@ class Watch:
 
     def note(self, text: str) -> None:
         """Print a line of its own."""
-        self.console.print(Text(text))
+        self.console.print(Text(neutral(text)))
 
     def update(self) -> None:
         """Look at the stages and show what changed."""

@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-# ESC sequences (CSI, OSC, two-character) as terminals read them, so that logs cannot restyle a page
-_TERMINAL = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor moves
-    r"|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?"  # OSC: window titles, hyperlinks
-    r"|\x1b[@-_]?"  # anything else that begins with ESC
-)
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+from enginebook.plain import neutral
 
-
-def neutral(text: object) -> str:
-    """Return text without terminal escapes, control characters and direction overrides."""
-    plain = _TERMINAL.sub("", str(text)).replace("\r\n", "\n")
-    # a carriage return redraws a line on a terminal: keep what a reader would have seen last
-    plain = "\n".join(line.rstrip("\r").rsplit("\r", 1)[-1] for line in plain.split("\n"))
-    return _CONTROL.sub("", plain)
+__all__ = ["Fragment", "NoData", "neutral", "safe"]
 
 
 def safe(text: object) -> str:

@@ -84,11 +84,12 @@ class Scripted:
                 return None
             data += piece
         head, _, body = data.partition(b"\r\n\r\n")
-        length = next(
+        lengths = [
             int(line.split(b":")[1])
             for line in head.split(b"\r\n")
             if line.lower().startswith(b"content-length")
-        )
+        ]
+        length = lengths[0] if lengths else 0
         while len(body) < length:
             body += sock.recv(65536)
         return head + b"\r\n\r\n" + body

@@ -7,9 +7,8 @@ import json
 import statistics
 import subprocess
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterable, Mapping
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from enginebook.cells import Cell
 from enginebook.engines.base import LaunchPlan, ModelFiles
 from enginebook.engines.recipes import Recipe
 from enginebook.engines.registry import adapter
+from enginebook.inquiry import page
 from enginebook.lifecycle import environ
 from enginebook.lifecycle.server import Server
 from enginebook.load import run_load
@@ -252,11 +252,9 @@ def _agreement(seen: Mapping[str, Mapping[str, float]], counted: float) -> Probe
 
 def scrape(url: str, known: Mapping[str, str]) -> dict[str, float]:
     """Return common figures of a Prometheus page: values of one name are summed over its labels."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(url, timeout=SCRAPE_TIMEOUT_S) as response:  # our own server
-            text = response.read().decode("utf-8", "replace")
-    except (OSError, urllib.error.URLError):
+        text = page(url, SCRAPE_TIMEOUT_S).decode("utf-8", "replace")
+    except (OSError, HTTPException, ValueError):
         return {}
     return figures_of(text.splitlines(), known)
 
