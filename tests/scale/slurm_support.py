@@ -14,6 +14,7 @@ import shutil
 import socket
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from pathlib import Path
 import psutil
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel", "sinfo", "srun")
+NODES = ("n1", "n2")
 START_TIMEOUT_S = 60.0
 USUAL_PLACE = Path("/etc/slurm/slurm.conf")
 CONFIG = """\
@@ -43,13 +45,13 @@ ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
-SchedulerParameters=batch_sched_delay=0,sched_interval=2
+SchedulerParameters=batch_sched_delay=0,sched_interval=1
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 MpiDefault=none
 SwitchType=switch/none
-MinJobAge=300
-KillWait=20
+MinJobAge=900
+KillWait=10
 SlurmdTimeout={dead_after_s}
 ReturnToService=2
 NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} {size} Feature=old
@@ -110,6 +112,11 @@ class Cluster:
         rows = [line.split("|") for line in lines]
         return {number: rule for number, rule, state in rows if state in {"PENDING", "RUNNING"}}
 
+    def taken(self) -> Counter[str]:
+        """Return how many jobs each rule has had, those that ended among them."""
+        lines = self.ask("squeue", "--noheader", "--states=all", "--format=%k").splitlines()
+        return Counter(line.removeprefix("rule_") for line in lines)
+
     def start_node(self, name: str) -> None:
         """Start a node's daemon."""
         words = ["slurmd", "-D", "-N", name, "-f", str(self.folder / "slurm.conf")]
@@ -125,11 +132,22 @@ class Cluster:
                 process.kill()
         psutil.wait_procs(family, timeout=10)
 
-    def stop(self) -> None:
-        """End all daemons and whatever jobs are left."""
+    def mend(self) -> None:
+        """Bring back nodes that were killed, and wait until all are idle."""
+        for name in NODES:
+            if name not in self.daemons:
+                self.start_node(name)
+        wait_until(lambda: _idle(self) == len(NODES), "the nodes do not come up")
+
+    def cancel_all(self) -> None:
+        """Cancel whatever jobs are left."""
         with suppress(AssertionError, subprocess.TimeoutExpired):
             if numbers := list(self.jobs()):
                 self.ask("scancel", *numbers)
+
+    def stop(self) -> None:
+        """End all daemons and whatever jobs are left."""
+        self.cancel_all()
         for name in reversed(list(self.daemons)):
             daemon = self.daemons[name]
             daemon.terminate()
@@ -199,9 +217,7 @@ def _start_all(cluster: Cluster) -> None:
     wait_until((munge / "socket").exists, "munge does not listen")
     config = str(cluster.folder / "slurm.conf")
     cluster.daemons["slurmctld"] = _start(["slurmctld", "-D", "-f", config], cluster)
-    for name in ("n1", "n2"):
-        cluster.start_node(name)
-    wait_until(lambda: _idle(cluster) == 2, "the nodes do not come up")
+    cluster.mend()
 
 
 def _idle(cluster: Cluster) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from enginebook.pipeline.executors_slurm import (
 )
 from enginebook.pipeline.executors_topology import Gpu, Host
 from enginebook.pipeline.plan import Stage, make_plan
+from enginebook.pipeline.snake import SNAKEFILE
 from enginebook.study import Study
 
 LOAD = {"name": "s", "kind": "closed_loop", "concurrency": [1]}
@@ -103,6 +105,14 @@ def test_gpus_side_by_side_take_parts_and_say_what_they_share(tmp_path: Path) ->
     assert table["host"]["machine"] == 2  # alone
     assert table["load-w-b0"] == {"machine": 1, "resources": {"gpu": 4}}
     assert table["report"]["machine"] == 0
+
+
+def test_what_is_shared_is_judged_by_the_parts_that_stages_get() -> None:
+    # Two engines of four GPUs each, on a machine of two NUMA nodes: each has a node of its own.
+    cores = {n: tuple((c,) for c in range(100 * n, 100 * n + 32)) for n in range(2)}
+    halves = Host(tuple(Gpu(n, f"{n}", n // 4) for n in range(8)), cores)
+    assert Local(Wishes(jobs=2), study(WIDE), halves).warnings() == []
+    assert "NUMA node 0" in Local(Wishes(jobs=2), study(GPU), halves).warnings()[0]
 
 
 @pytest.mark.parametrize(
@@ -310,6 +320,19 @@ def test_the_figures_belong_to_the_class_of_node_that_answers(
     assert len(asked) == 1  # asked once, then remembered
     assert "--gpus=1" in asked[0]
     assert "--partition=gpu" in asked[0]
+
+
+def test_looks_at_the_queue_are_as_far_apart_as_asked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The plugin would wait ten seconds longer each time; the Snakefile says how to stop it."""
+    from snakemake_executor_plugin_slurm import Executor  # noqa: PLC0415 - takes a second
+
+    name = "next_seconds_between_status_checks"
+    assert isinstance(inspect.getattr_static(Executor, name), property)
+    assert f"SlurmExecutor.{name} = property(" in SNAKEFILE.read_text()
+    words = slurm(monkeypatch, tmp_path, poll_s="7").arguments()
+    assert words[words.index("--seconds-between-status-checks") + 1] == "7"
 
 
 def test_without_slurm_it_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

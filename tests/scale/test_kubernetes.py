@@ -189,7 +189,7 @@ def pods(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.timeout(900)
 def test_a_study_runs_as_pods_and_a_lost_one_is_taken_again(checkout: Path, pods: Path) -> None:
     shrink(checkout)
-    process = start(checkout, pods, SLEEP_LOAD="10")
+    process = start(checkout, pods, SLEEP_LOAD="4")
     wait_for(lambda: begun(checkout, "load-one-b0"), process)
     (victim,) = pods.glob("*-load-one-b0-*.json")
     sys.path.insert(0, str(Path(__file__).parent))

@@ -1,4 +1,4 @@
-"""A study through a real Slurm: end to end, with a job that is killed and one node that dies."""
+"""Studies and loads through a real Slurm: jobs that are killed, a node that dies, runs that end."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,63 +16,110 @@ import slurm_support
 import yaml
 from slurm_support import Cluster, wait_until
 
+from enginebook.load import Target, Workload
+from enginebook.load.reference import reference_server
+from enginebook.load.remote import Hosts, run_remote
+from enginebook.load.remote_wire import SECRET_VARIABLE
+from enginebook.metrics import summarise
+from enginebook.paths import params_dir
 from enginebook.pipeline.executors_slurm import prefix_of
 
-LIMIT_S = 900
+LIMIT_S = 600
 RUN = [sys.executable, "-m", "enginebook.cli", "run"]
-SLURM = ["--executor", "slurm", "--cluster", "poll_s=2", "--cluster", "memory_mb=500",
+SLURM = ["--executor", "slurm", "--cluster", "poll_s=1", "--cluster", "memory_mb=500",
          "--cluster", "cpus=1"]  # fmt: skip
-RUNS: list[subprocess.Popen[str]] = []
+WORKERS = Path(__file__).parents[2] / "deploy" / "slurm" / "load_workers.sbatch"
+SMOKE = {
+    "study": "smoke_slurm",
+    "engines": [{"name": "sim-a", "recipe": "simulated"}],
+    "scenarios": [
+        {"use": "throughput", "concurrency": [1], "input_tokens": 32, "output_tokens": 8,
+         "requests_per_stream": 4, "min_requests": 4, "warmup_per_stream": 1, "precision": None},
+        {"use": "online_slo_cpu", "rate": 10, "seconds": 15, "min_requests": 10,
+         "max_seconds": 20, "search": False},
+    ],
+}  # fmt: skip
+"""The smoke study with one engine, and a second cell that lasts until its job is killed."""
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(1500),
+    pytest.mark.timeout(900),
     pytest.mark.skipif(bool(slurm_support.reason_against()), reason=slurm_support.reason_against()),
 ]
 
 
-@pytest.fixture
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+@pytest.fixture(scope="module")
+def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with slurm_support.slurm(tmp_path_factory.mktemp("slurm"), dead_after_s=10) as running:
         yield running
 
 
-@pytest.fixture(autouse=True)
-def started_runs() -> Iterator[list[subprocess.Popen[str]]]:
-    yield RUNS
-    for process in RUNS:
-        if process.poll() is None:
-            process.kill()  # its guard ends what it started
-            process.communicate()
-    RUNS.clear()
+@pytest.fixture
+def cluster(shared_cluster: Cluster) -> Iterator[Cluster]:
+    shared_cluster.mend()
+    yield shared_cluster
+    shared_cluster.cancel_all()
 
 
-def start(root: Path, cluster: Cluster, *words: str, **env: str) -> subprocess.Popen[str]:
-    argv = [*RUN, str(root / "params" / "mini.yaml"), *SLURM, "--json", str(root / "out.json")]
-    process = subprocess.Popen(
-        [*argv, *words],
-        cwd=root, env={**os.environ, **cluster.env, **env}, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    RUNS.append(process)
-    return process
+class Run:
+    """One ``enginebook run`` as a process of its own."""
+
+    def __init__(self, cluster: Cluster, folder: Path, params: Path) -> None:
+        self._cluster, self._folder, self._params = cluster, folder, params
+        self.outputs = folder / "outputs"
+        self.process: subprocess.Popen[str] | None = None
+
+    def start(self, *words: str, **env: str) -> None:
+        result = ["--output", str(self.outputs), "--json", str(self._folder / "out.json")]
+        self.process = subprocess.Popen(
+            [*RUN, str(self._params), *SLURM, *result, *words],
+            cwd=self._folder, env={**os.environ, **self._cluster.env, **env},
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def finish(self) -> dict[str, Any]:
+        assert self.process is not None
+        out, err = self.process.communicate(timeout=LIMIT_S)
+        assert (self._folder / "out.json").is_file(), out + err
+        logs = "\n".join(p.read_text() for p in self.outputs.glob("runs/*/snakemake/engine.log"))
+        outcome = json.loads((self._folder / "out.json").read_text())
+        return {**outcome, "said": out + err + logs}
+
+    def kill(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()  # its guard ends what it started
+            self.process.communicate()
+
+    def running(self, stage: str) -> bool:
+        return any(self.outputs.glob(f"stages/{stage}-*/running.json"))
 
 
-def finish(process: subprocess.Popen[str], root: Path) -> dict[str, Any]:
-    out, err = process.communicate(timeout=LIMIT_S)
-    assert (root / "out.json").is_file(), out + err
-    log = "\n".join(p.read_text() for p in root.glob("outputs/runs/*/snakemake/engine.log"))
-    return {**json.loads((root / "out.json").read_text()), "said": out + err + log}
+@pytest.fixture
+def mini(checkout: Path, cluster: Cluster) -> Iterator[Run]:
+    """The miniature study, one engine and one block, whose notebooks fail or sleep as told."""
+    file = checkout / "params" / "mini.yaml"
+    engines = [{"name": "one", "recipe": "fake"}]
+    file.write_text(
+        yaml.safe_dump(yaml.safe_load(file.read_text()) | {"engines": engines, "blocks": 1})
+    )
+    run = Run(cluster, checkout, file)
+    yield run
+    run.kill()
 
 
-def shrink(root: Path, **changes: Any) -> None:
-    file = root / "params" / "mini.yaml"
-    study = yaml.safe_load(file.read_text()) | changes
+@pytest.fixture
+def smoke(tmp_path: Path, cluster: Cluster) -> Iterator[Run]:
+    """The smoke study with the product's own notebooks."""
+    file = tmp_path / "smoke.yaml"
+    study = yaml.safe_load((params_dir() / "smoke.yaml").read_text()) | SMOKE
     file.write_text(yaml.safe_dump(study))
+    run = Run(cluster, tmp_path, file)
+    yield run
+    run.kill()
 
 
-def started(root: Path) -> list[str]:
-    diary = root / "outputs" / "diary.txt"
+def started(run: Run) -> list[str]:
+    diary = run.outputs / "diary.txt"
     lines = diary.read_text().splitlines() if diary.is_file() else []
     return [line.split()[1] for line in lines if line.startswith("start ")]
 
@@ -84,64 +130,68 @@ def job_of(cluster: Cluster, rule: str) -> str:
     return number
 
 
-def begun(root: Path, stage: str, times: int = 1) -> bool:
-    diary = root / "outputs" / "diary.txt"
-    return diary.is_file() and started(root).count(stage) == times
+def measured(run: Run) -> dict[Path, int]:
+    """Return the load cells that are there, and when they were written."""
+    return {p: p.stat().st_mtime_ns for p in run.outputs.glob("cells/*/cell.json")}
 
 
-def test_a_cancelled_job_and_a_dead_node_cost_their_stages_only(
-    checkout: Path, cluster: Cluster
-) -> None:
-    process = start(checkout, cluster, SLEEP_LOAD="15")
-    # Block 0 is measured on the first node, block 1 on the second.
-    wait_until(lambda: begun(checkout, "load-two-b0"), "block 0 did not begin", LIMIT_S)
-    cluster.ask("scancel", job_of(cluster, "load_two_b0"))
-    wait_until(lambda: begun(checkout, "load-one-b1"), "block 1 did not begin", LIMIT_S)
-    where = ["squeue", "--noheader", "--format=%N", "-j", job_of(cluster, "load_one_b1")]
-    assert cluster.ask(*where).strip() == "n2"
-    lost = {f"load-{e}-b1" for e in ("one", "two")} & set(started(checkout))
+def test_the_smoke_study_with_a_cancelled_job_and_a_dead_node(smoke: Run, cluster: Cluster) -> None:
+    before = cluster.taken()
+    smoke.start()
+    # Block 0 is measured on the first node, block 1 on the second, at the same time.
+    both = [f"load-sim-a-b{block}" for block in (0, 1)]
+    wait_until(lambda: all(map(smoke.running, both)), "the loads did not begin", LIMIT_S)
+    wait_until(lambda: len(measured(smoke)) == 2, "the first cells were not measured", LIMIT_S)
+    kept = measured(smoke)
+    numbers = [job_of(cluster, stage.replace("-", "_")) for stage in both]
+    nodes = [cluster.ask("squeue", "-h", "--format=%N", "-j", n).strip() for n in numbers]
+    assert nodes == ["n1", "n2"]
+    cluster.ask("scancel", numbers[0])
     cluster.kill_node("n2")
-    outcome = finish(process, checkout)
+    outcome = smoke.finish()
     assert outcome["exit_status"] == 0, outcome["said"]
-    again = {n for n, times in Counter(started(checkout)).items() if times > 1}
-    assert "load-two-b0" in again
-    assert "load-one-b1" in again
-    assert again <= {"load-two-b0", *lost}
-    places = {s["name"]: s["placement"] for s in outcome["stages"]}
-    assert places["load-one-b1"]["node"] == "n1"
-    assert len({p["job"] for p in places.values()}) == len(places)
-    assert len({p["class"] for p in places.values()}) == 1
-    manifest = json.loads(
-        (checkout / "outputs" / "runs" / outcome["run"] / "manifest.json").read_text()
-    )
-    assert {s["name"]: s["placement"] for s in manifest["outcome"]["stages"]} == places
-    assert manifest["host_id"] == places["host"]["class"]
+    # Exactly these two are taken again, and of them what was measured before is kept.
+    stages = {s["name"]: s["placement"] for s in outcome["stages"]}
+    jobs = cluster.taken() - before
+    assert {name: jobs[name.replace("-", "_")] for name in stages} == {
+        name: 2 if name in both else 1 for name in stages
+    }
+    assert kept.items() <= measured(smoke).items()
+    assert len(measured(smoke)) == 4
+    assert stages["load-sim-a-b1"]["node"] == "n1"
+    assert len({p["job"] for p in stages.values()}) == len(stages)
+    assert len({p["class"] for p in stages.values()}) == 1
+    manifest = json.loads((smoke.outputs / "runs" / outcome["run"] / "manifest.json").read_text())
+    assert {s["name"]: s["placement"] for s in manifest["outcome"]["stages"]} == stages
+    assert manifest["host_id"] == stages["host"]["class"]
+    assert Path(outcome["report"]).is_file()
     assert not cluster.jobs()
 
 
-def test_a_stage_that_fails_by_itself_is_not_taken_again(checkout: Path, cluster: Cluster) -> None:
-    shrink(checkout, engines=[{"name": "one", "recipe": "fake"}], blocks=1)
-    outcome = finish(start(checkout, cluster, FAIL="launch"), checkout)
+def test_a_stage_that_fails_by_itself_is_not_measured_again(mini: Run, cluster: Cluster) -> None:
+    before = cluster.taken()
+    mini.start("--cluster", "retries=1", FAIL="install")
+    outcome = mini.finish()
     assert outcome["exit_status"] == 1
     assert "planted failure" in outcome["said"]
-    assert started(checkout).count("launch-one") == 1
+    assert started(mini).count("install-one") == 1
+    assert (cluster.taken() - before)["install_one"] == 2  # the second refused the known failure
     assert "--executor slurm" in outcome["said"]
 
 
 @pytest.mark.parametrize("how", ["ctrl-c", "kill -9"])
-def test_jobs_end_with_their_run(checkout: Path, cluster: Cluster, how: str) -> None:
-    shrink(checkout, engines=[{"name": "one", "recipe": "fake"}], blocks=1)
-    process = start(checkout, cluster, SLEEP_HOST="600")
-    wait_until(lambda: begun(checkout, "host"), "no stage began", LIMIT_S)
-    family = [p for p in psutil.process_iter() if ours(p, checkout)]
+def test_jobs_end_with_their_run(mini: Run, cluster: Cluster, how: str) -> None:
+    mini.start(SLEEP_HOST="600")
+    wait_until(lambda: "host" in started(mini), "no stage began", LIMIT_S)
+    family = [p for p in psutil.process_iter() if ours(p, mini.outputs.parent)]
     assert len(family) > 4
-    process.send_signal(2 if how == "ctrl-c" else 9)
-    process.communicate(timeout=120)
+    assert mini.process is not None
+    mini.process.send_signal(2 if how == "ctrl-c" else 9)
+    mini.process.communicate(timeout=120)
     wait_until(lambda: not cluster.jobs(), f"jobs are left: {cluster.jobs()}", 60)
     _, alive = psutil.wait_procs(family, timeout=30)
     assert not [p for p in alive if p.status() != psutil.STATUS_ZOMBIE]
-    prefix = prefix_of(checkout / "outputs")
-    assert prefix.startswith("enginebook-")
+    assert prefix_of(mini.outputs).startswith("enginebook-")
 
 
 def ours(process: psutil.Process, root: Path) -> bool:
@@ -151,10 +201,35 @@ def ours(process: psutil.Process, root: Path) -> bool:
         return False
 
 
-def test_a_node_of_another_class_is_refused(checkout: Path, cluster: Cluster) -> None:
-    shrink(checkout, engines=[{"name": "one", "recipe": "fake"}], blocks=1)
-    outcome = finish(start(checkout, cluster, "--host-id", "0123456789ab"), checkout)
+def test_a_node_of_another_class_is_refused(mini: Run, cluster: Cluster) -> None:
+    mini.start("--host-id", "0123456789ab", "--cluster", "retries=0")
+    outcome = mini.finish()
     assert outcome["exit_status"] == 1
-    logs = "\n".join(p.read_text() for p in checkout.glob("outputs/.snakemake/slurm_logs/**/*.log"))
+    logs = "\n".join(p.read_text() for p in mini.outputs.glob(".snakemake/slurm_logs/**/*.log"))
     assert "the study's figures are of class 0123456789ab" in logs + outcome["said"]
-    assert not any(n.split("-")[0] in {"host", "install"} for n in started(checkout))
+    assert not any(n.split("-")[0] in {"host", "install"} for n in started(mini))
+
+
+def test_load_workers_come_as_slurm_jobs(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(SECRET_VARIABLE, "a secret of this test alone")
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    jobs: list[str] = []
+
+    def submit(here: str) -> None:
+        size = ["--nodes=2", "--cpus-per-task=1", "--mem=500", f"--output={tmp_path / 'said'}"]
+        jobs.append(cluster.ask("sbatch", "--parsable", *size, str(WORKERS), here).strip())
+
+    hosts = Hosts(listen=("127.0.0.1", 0), count=2, on_listen=submit)
+    workload = Workload(concurrency=4, requests=24, input_tokens=16, output_tokens=8, seed=5)
+    with reference_server(ttft_ms=10.0, itl_ms=2.0) as server:
+        target = Target(server.base_url, "reference")
+        records = run_remote(target, workload, hosts, os.environ[SECRET_VARIABLE].encode())
+    assert summarise(records)["requests"] == {"completed": 24, "failed": 0, "cancelled": 0}
+    found = records.instrument["hosts"]
+    assert len(found) == 2
+    assert not any(h["lost"] for h in found)
+    assert all(h["clock"]["bound_us"] < 100_000 for h in found)
+    where = ["squeue", "-h", "--states=all", "--format=%T %N", "-j", jobs[0]]
+    wait_until(lambda: cluster.ask(*where).strip() == "COMPLETED n[1-2]", (tmp_path / "said").name)

@@ -151,7 +151,7 @@ class Local:
                 "are given their GPUs",
                 "leave devices away, or measure one at a time",
             )
-        wanted = [gpus_of(e) for e in self._study.engines if device_of(e) != "none"]
+        wanted = self._wanted()
         if 0 in wanted:
             raise InputError(
                 f"--jobs {self._jobs}: engines that compute on CPUs cannot share this machine",
@@ -169,6 +169,10 @@ class Local:
                 f"--jobs {self._jobs}: key port: {self._study.port} can serve one engine only",
                 "set port: 0, so that each engine gets a free one",
             )
+
+    def _wanted(self) -> list[int]:
+        """Return the GPUs of each engine that computes; 0 for one that computes on CPUs."""
+        return [gpus_of(e) for e in self._study.engines if device_of(e) != "none"]
 
     def machine(self) -> tuple[dict[str, Any], str]:
         """Return this machine's facts and their digest."""
@@ -212,7 +216,7 @@ class Local:
         """Return which parts of this machine are shared by stages side by side."""
         if self._jobs == 1 or self._host is None:
             return []
-        return shared_parts(self._host, self._jobs)
+        return shared_parts(self._host, self._jobs, max(self._wanted(), default=1))
 
 
 __all__ = [

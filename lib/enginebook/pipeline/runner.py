@@ -123,7 +123,11 @@ def dry_run(prepared: Prepared) -> Outcome:
     """Print what would run, how long it takes and what cannot run here; start nothing."""
     found = preview(prepared.study, prepared.plan, prepared.outputs)
     tell(found, prepared.plan.run_id)
-    return Outcome(DONE, prepared.plan.run_id, stages=found.stages, preview=found.to_json())
+    warnings = prepared.executor.warnings()
+    for warning in warnings:
+        print(warning)
+    told = found.to_json() | {"warnings": warnings}
+    return Outcome(DONE, prepared.plan.run_id, stages=found.stages, preview=told)
 
 
 def run(prepared: Prepared, *, retry_failed: bool = False) -> Outcome:
