@@ -35,7 +35,9 @@ PathText = Annotated[
     str, StringConstraints(min_length=1, max_length=3000), AfterValidator(_plain_path)
 ]
 HubId = Annotated[
-    str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*(/[A-Za-z0-9][A-Za-z0-9_.-]*)?$")
+    str,
+    StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*(/[A-Za-z0-9][A-Za-z0-9_.-]*)?$"),
+    StringConstraints(max_length=200),
 ]
 Revision = Annotated[
     str,

@@ -65,3 +65,23 @@ def default_outputs_dir() -> Path:
     """Return ``ENGINEBOOK_OUTPUTS``, which a batch run sets, or outputs/ of the checkout."""
     given = os.environ.get("ENGINEBOOK_OUTPUTS")
     return Path(given).resolve() if given else project_root() / "outputs"
+
+
+def inside(root: Path, folder: Path, name: object) -> Path:
+    """Return the file that a name in a manifest means, seen from the manifest's folder.
+
+    A run may come from somebody else: what its manifest names is read and written here, so it must
+    lie below ``root``. Links are taken as they are; a folder of results may lie on another disk.
+
+    Raises
+    ------
+    InputError
+        When the name leads elsewhere.
+    """
+    path = Path(os.path.normpath(folder.absolute() / str(name)))
+    if "\0" in str(name) or not path.is_relative_to(os.path.normpath(root.absolute())):
+        raise InputError(
+            f"the manifest in {folder} names {str(name)!r}, which is not below {root}",
+            "do not use this run, or correct its manifest.json",
+        )
+    return path

@@ -116,7 +116,8 @@ def _filled(template: str, words: Mapping[str, Any]) -> str:
 def _check_fields(template: str, words: Mapping[str, Any]) -> None:
     """Refuse a field of a field, which could show anything, and a width of 10^9, which is 1 GB."""
     for _, field, form, _ in string.Formatter().parse(template):
-        if field is not None and (field not in words or len(form or "") > _LONGEST_FORM):
+        style = form or ""
+        if field is not None and (field not in words or len(style) > _LONGEST_FORM or "{" in style):
             raise KeyError(field)
 
 

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import polars as pl
 
 from enginebook.errors import InputError
+from enginebook.paths import inside
 from enginebook.report import raw, schema
 from enginebook.report.labels import labelled, labels_of
 from enginebook.report.limits import limits, served_model
@@ -155,9 +156,10 @@ class StudyData:
                 "give a folder below outputs/runs, or run the study first",
             )
         manifest = _object(manifest_file)
-        host = _object(folder / manifest.get("host_file", "host.json"))
-        data = folder / manifest.get("data", "data")
-        claims = folder / manifest.get("claims", "data")
+        root = folder.absolute().parent.parent
+        host = _object(inside(root, folder, manifest.get("host_file", "host.json")))
+        data = inside(root, folder, manifest.get("data", "data"))
+        claims = inside(root, folder, manifest.get("claims", "data"))
         return _read(data, claims, host=host, manifest=manifest, folder=folder)
 
     @classmethod

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import difflib
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
 from enginebook.errors import InputError
+from enginebook.paths import inside
 from enginebook.report.data import StudyData
 from enginebook.report.exporter import render
 from enginebook.report.text import Language
@@ -63,7 +63,10 @@ def render_run(folder: Path, language: Language | None = None) -> Path:
     named = data.manifest.get("report")
     if not isinstance(named, Mapping) or not {"notebook", "html"} <= set(named):
         raise InputError(f"{folder / 'manifest.json'} names no report", "run the study again")
-    notebook, html = (Path(os.path.normpath(folder / named[k])) for k in ("notebook", "html"))
+    root = folder.absolute().parent.parent
+    notebook, html = (inside(root, folder, named[k]) for k in ("notebook", "html"))
+    if html.suffix != ".html":
+        raise InputError(f"{folder / 'manifest.json'} names a report that is no .html file")
     if not notebook.is_file():
         raise InputError(
             f"run {folder.name} has no executed report notebook ({notebook})",

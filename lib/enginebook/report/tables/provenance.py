@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeGuard
+from urllib.parse import quote
 
 from enginebook.report.data import StudyData
 from enginebook.report.fragment import Fragment, NoData
@@ -14,6 +16,7 @@ from enginebook.report.numbers import NONE, data_size, figure
 from enginebook.report.tables.table import Column, Row, Value, table
 from enginebook.report.text import Language, known, say
 from enginebook.report.wording import reason
+from enginebook.study import slug
 
 APART = ("ceilings", "calibration")
 MOST_TEXT = 400
@@ -195,7 +198,7 @@ def _files(data: StudyData) -> list[tuple[Path, str]]:
         for path in Path(os.path.normpath(folder / place)).glob("*")
         if path.suffix in {".parquet", ".json"}
     )
-    return [(path, os.path.relpath(path, html.parent)) for path in found]
+    return [(path, quote(os.path.relpath(path, html.parent))) for path in found]
 
 
 def repeat(data: StudyData) -> Fragment:
@@ -203,7 +206,9 @@ def repeat(data: StudyData) -> Fragment:
     language = data.language
     git = data.manifest.get("git")
     commit = str(git.get("commit") or "") if isinstance(git, Mapping) else ""
-    study = str(data.study.get("study", "study"))
+    # readers copy these lines into a shell: what a manifest says is a name or is left out
+    commit = commit if re.fullmatch(r"[0-9a-f]{7,64}", commit) else ""
+    study = slug(str(data.study.get("study", "study")))
     lines = [
         *([f"git checkout {commit}"] if commit else []),
         f"make study PARAMS=params/{study}.yaml",

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from enginebook.report.answer import machine_name, model_name
 from enginebook.report.data import StudyData
@@ -67,7 +68,7 @@ def _link(run: StudyData, page: Path) -> str:
     if run.folder is None or not isinstance(named, Mapping) or "html" not in named:
         return ""
     html = Path(os.path.normpath(run.folder / str(named["html"])))
-    return os.path.relpath(html, page.parent) if html.is_file() else ""
+    return quote(os.path.relpath(html, page.parent)) if html.is_file() else ""
 
 
 def differences(side: SideBySide) -> Fragment | NoData:
