@@ -10,13 +10,17 @@ from typing import Final
 import polars as pl
 
 from enginebook.claims.need import Workload
-from enginebook.claims.selection import scenario_code
+from enginebook.claims.selection import codes_by_series, scenario_code
 from enginebook.stats.metrics import checked_cells
 
-FAR: Final = 2.0  # lengths further off than this factor are another workload
 _LENGTHS: Final = ["scenario", "input_tokens", "output_tokens"]
 _TTFT: Final = ("ttft_p95_ms", "ttft_p50_ms")
 _TPOT: Final = ("tpot_p50_ms", "tpot_mean_ms")
+_SCENARIOS: Final = {
+    "structured-output": ({"S06"},),
+    "shared-prefix": ({"S04"}, {"S05"}),
+    "plain": ({"S01"}, {"S15", "S16"}),
+}
 
 
 @dataclass(frozen=True)
@@ -40,14 +44,22 @@ class _Level:
     strain: float
 
 
-def measured_capacities(cells: pl.DataFrame, workload: Workload) -> dict[str, BlockCapacities]:
-    """Return each engine's capacities, read from the cells whose lengths are nearest."""
+def measured_capacities(
+    cells: pl.DataFrame, workload: Workload, loads: pl.DataFrame | None = None
+) -> dict[str, BlockCapacities]:
+    """Return each engine's capacities, read from the cells whose lengths are nearest.
+
+    Parameters
+    ----------
+    loads
+        What each series did; without it a series goes by its name.
+    """
     frame = checked_cells(cells)
     engines = frame["engine"].unique(maintain_order=True).to_list()
-    usable = _of_kind(frame.filter(pl.col("gate_ok") & (pl.col("value") > 0)), workload)
-    nearest = _nearest(usable, workload)
+    usable = _of_kind(frame.filter(pl.col("gate_ok") & (pl.col("value") > 0)), workload, loads)
+    nearest = _nearest(usable, workload, _shares(loads))
     if nearest is None:
-        text = f"no valid cell of a {_kind(workload)} scenario; measure one"
+        text = f"no valid cell of a {workload.kind} scenario; measure one"
         return {e: BlockCapacities(word="no data", reason=text) for e in engines}
     scenario, inputs, outputs = nearest
     here = usable.filter(
@@ -61,22 +73,36 @@ def measured_capacities(cells: pl.DataFrame, workload: Workload) -> dict[str, Bl
     }
 
 
-def _kind(workload: Workload) -> str:
-    if workload.json:
-        return "structured-output"
-    return "shared-prefix" if workload.shared_prefix else "plain"
+def _of_kind(frame: pl.DataFrame, workload: Workload, loads: pl.DataFrame | None) -> pl.DataFrame:
+    """Keep the series that did the workload's kind of work; a saturated loop before a given rate.
+
+    An online series tells that its rate was carried, not what could be carried, so it serves only
+    where no closed loop was measured.
+    """
+    codes = codes_by_series(loads)
+    for wanted in _SCENARIOS[workload.kind]:
+        series = frame["scenario"].unique().to_list()
+        names = [n for n in series if codes.get(n, scenario_code(n)) in wanted]
+        if names:
+            return frame.filter(pl.col("scenario").is_in(names))
+    return frame.clear()
 
 
-def _of_kind(frame: pl.DataFrame, workload: Workload) -> pl.DataFrame:
-    wanted = {"structured-output": {"S06"}, "shared-prefix": {"S04", "S05"}}.get(
-        _kind(workload), {"S01", "S15", "S16"}
-    )
-    names = [n for n in frame["scenario"].unique().to_list() if scenario_code(n) in wanted]
-    return frame.filter(pl.col("scenario").is_in(names))
+def _shares(loads: pl.DataFrame | None) -> dict[str, float]:
+    """Return by series which share of its prompts' tokens is common to several of them."""
+    if loads is None:
+        return {}
+    rows = loads.filter(pl.col("prefix_tokens") > 0).iter_rows(named=True)
+    return {r["scenario"]: r["prefix_tokens"] * r["prefix_share"] / r["input_tokens"] for r in rows}
 
 
-def _nearest(frame: pl.DataFrame, workload: Workload) -> tuple[str, int, int] | None:
-    """Return the scenario and lengths nearest in ratio; of equals the one with most loads."""
+def _nearest(
+    frame: pl.DataFrame, workload: Workload, shares: Mapping[str, float]
+) -> tuple[str, int, int] | None:
+    """Return the scenario and lengths nearest in ratio; of equals the one with most loads.
+
+    A tenth of a prompt shared more or less weighs as much as lengths that differ by 10 %.
+    """
     groups = frame.group_by(_LENGTHS).agg(pl.col("concurrency").n_unique().alias("loads"))
     if groups.is_empty():
         return None
@@ -84,6 +110,7 @@ def _nearest(frame: pl.DataFrame, workload: Workload) -> tuple[str, int, int] | 
     def order(row: tuple[str, int, int, int]) -> tuple[float, int, str]:
         distance = abs(math.log(row[1] / workload.input_tokens))
         distance += abs(math.log(row[2] / workload.output_tokens))
+        distance += abs(shares.get(row[0], workload.prefix_share) - workload.prefix_share)
         return distance, -row[3], row[0]
 
     best = min(groups.iter_rows(), key=order)
@@ -92,8 +119,7 @@ def _nearest(frame: pl.DataFrame, workload: Workload) -> tuple[str, int, int] | 
 
 def _distance_note(inputs: int, outputs: int, workload: Workload) -> str:
     """Return a warning when the measured lengths are another workload."""
-    pairs = ((inputs, workload.input_tokens), (outputs, workload.output_tokens))
-    if all(max(a / b, b / a) <= FAR for a, b in pairs):
+    if not workload.is_far(inputs, outputs):
         return ""
     return (
         f"measured at {inputs} + {outputs} tokens, far from {workload.input_tokens} + "

@@ -18,6 +18,7 @@ from enginebook.claims.observed import (
     rows_of,
     seen,
     simulated,
+    simulated_labels,
     swapped,
 )
 from enginebook.claims.rules import (
@@ -90,7 +91,7 @@ def judge(
     more |= {k: v for k, v in (("installs", installs), ("memory", memory)) if v is not None}
     run = Run(
         cells=cells if cells is not None else _as_cells(points),
-        refused=[*simulated_engines, *_simulated(comparisons), *_simulated_arms(more)],
+        refused=[*simulated_engines, *_simulated(comparisons), *simulated_labels(more)],
         frames=more,
         codes=codes_by_series(more.get("loads")),
         conditions=conditions_of(host, manifest, installs),
@@ -109,11 +110,6 @@ def _simulated(comparisons: pl.DataFrame | None) -> list[str]:
         return []
     said = comparisons.filter(pl.col("reason").str.contains(" is simulated"))["reason"]
     return sorted({reason.split(" is simulated")[0] for reason in said.to_list()})
-
-
-def _simulated_arms(frames: Frames) -> list[str]:
-    arms = rows_of(frames, "arms")
-    return [] if arms is None else arms.filter("simulated")["engine"].to_list()
 
 
 def _row(claim: Claim, run: Run) -> dict[str, Any]:

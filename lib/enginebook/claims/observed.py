@@ -37,6 +37,12 @@ def rows_of(frames: Frames, name: str) -> pl.DataFrame | None:
     return None if frame is None or frame.is_empty() else frame
 
 
+def simulated_labels(frames: Frames) -> list[str]:
+    """Return the labels of a run's simulated engines, which are never held against real ones."""
+    arms = rows_of(frames, "arms")
+    return [] if arms is None else arms.filter("simulated")["engine"].to_list()
+
+
 # -- probes ----------------------------------------------------------------------------------------
 def probed(claim: Claim, frames: Frames) -> Outcome | None:
     """Return whether published code works in the versions installed here.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any, Final
@@ -13,7 +14,8 @@ import yaml
 from enginebook.claims.conditions import Conditions, conditions_of
 from enginebook.claims.judge import judge
 from enginebook.claims.model import Claim, Register
-from enginebook.claims.selection import OTHERS, Selection, select
+from enginebook.claims.observed import simulated_labels
+from enginebook.claims.selection import OTHERS, Selection, codes_by_series, select
 
 TREE_SCHEMA: Final[dict[str, Any]] = {
     "claim_id": pl.String, "rule": pl.String, "advised": pl.String, "best_here": pl.String,
@@ -22,7 +24,7 @@ TREE_SCHEMA: Final[dict[str, Any]] = {
 }  # fmt: skip
 FEATURE_SCHEMA: Final[dict[str, Any]] = {
     "engine": pl.String, "feature": pl.String, "value": pl.String, "sources": pl.List(pl.String),
-    "as_of": pl.String,
+    "pages": pl.List(pl.String), "as_of": pl.String,
 }  # fmt: skip
 
 
@@ -32,6 +34,7 @@ def decision_rules(
     *,
     host: Mapping[str, Any] | None = None,
     manifest: Mapping[str, Any] | None = None,
+    frames: Mapping[str, pl.DataFrame] | None = None,
 ) -> pl.DataFrame:
     """Return the register's advice (its REGRET claims) beside what this run shows.
 
@@ -42,8 +45,9 @@ def decision_rules(
     advice = register.model_copy(
         update={"claims": tuple(c for c in register.claims if c.test.rule == "REGRET")}
     )
-    judged = judge(advice, cells=cells, host=host, manifest=manifest)
+    judged = judge(advice, cells=cells, host=host, manifest=manifest, frames=frames)
     conditions = conditions_of(host, manifest)
+    known = _Known(cells, conditions, frames or {})
     rows = []
     for claim, row in zip(advice.claims, judged.iter_rows(named=True), strict=True):
         kept = {k: row[k] for k in ("claim_id", "low", "high", "n", "verdict", "reason")}
@@ -52,18 +56,33 @@ def decision_rules(
             | {
                 "rule": claim.statement,
                 "advised": claim.test.engines[0],
-                "best_here": _best(claim, cells, conditions),
+                "best_here": _best(claim, known),
                 "regret": row["measured"],
             }
         )
     return pl.DataFrame(rows, schema=TREE_SCHEMA)
 
 
-def _best(claim: Claim, cells: pl.DataFrame | None, conditions: Conditions) -> str | None:
+@dataclass(frozen=True)
+class _Known:
+    """What is known of a run."""
+
+    cells: pl.DataFrame | None
+    conditions: Conditions
+    frames: Mapping[str, pl.DataFrame]
+
+
+def _best(claim: Claim, known: _Known) -> str | None:
     """Return the family that leads all others in the rule's workload, None with fewer than two."""
-    if cells is None or claim.test.metric is None:
+    if known.cells is None or claim.test.metric is None:
         return None
-    selection: Selection = select(cells, claim.test, conditions)
+    selection: Selection = select(
+        known.cells,
+        claim.test,
+        known.conditions,
+        simulated_labels(known.frames),
+        codes=codes_by_series(known.frames.get("loads")),
+    )
     for family in selection.families:
         rivals = selection.rivals(OTHERS, than=family)
         gains = [p.mean for r in rivals for p in selection.pairs(family, r).values()]
@@ -74,7 +93,13 @@ def _best(claim: Claim, cells: pl.DataFrame | None, conditions: Conditions) -> s
 
 @cache
 def feature_table() -> pl.DataFrame:
-    """Return what engines need and offer, with sources (keys of sources.yaml) and date."""
+    """Return what engines need and offer: one fact a row.
+
+    Returns
+    -------
+    polars.DataFrame
+        `sources` are the URLs where the fact was read, `pages` what these are, `as_of` when.
+    """
     text = files("enginebook.claims").joinpath("data/features.yaml").read_text(encoding="utf-8")
     data = yaml.safe_load(text)
     rows = [
@@ -82,7 +107,8 @@ def feature_table() -> pl.DataFrame:
             "engine": engine,
             "feature": feature,
             "value": entry["value"],
-            "sources": entry.get("sources", []),
+            "sources": [data["pages"][p]["url"] for p in entry["pages"]],
+            "pages": [data["pages"][p]["what"] for p in entry["pages"]],
             "as_of": str(entry.get("as_of", data["as_of"])),
         }
         for feature, by_engine in data["features"].items()

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 from claims_runs import CPU_HOST, GPU_HOST, run_cells, study
 
-from enginebook.claims import Workload, decision_rules, load_register, rank
+from enginebook.claims import Workload, decision_rules, effort, guide, load_register, rank
 from enginebook.errors import InputError
 
 LOADS = (1, 2, 4, 8, 16)
@@ -94,22 +94,135 @@ def test_other_lengths_are_said_to_be_far():
 
 def test_shared_prefixes_and_json_need_scenarios_of_their_own():
     plain = served({"a": 1.0, "b": 1.25})
-    frame = rank(Workload(512, 128, shared_prefix=True), plain)
+    frame = rank(Workload(512, 128, prefix_share=0.5), plain)
     assert set(frame["verdict"]) == {"no data"}
     assert "shared-prefix scenario" in frame["reason"][0]
     frame = rank(Workload(512, 128, json=True), served({"a": 1.0}, scenario="json_schema"))
-    assert frame["verdict"].to_list() == ["best"]
+    assert frame["verdict"].to_list() == ["alone"]
+    assert frame["next_run"].to_list() == ["another engine in the same study"]
 
 
 def test_failed_gates_do_not_count():
     cells = served({"a": 1.0, "b": 1.25})["cells"].with_columns(gate_ok=pl.col("engine") == "a")
     found = by_engine(rank(CHAT, {"cells": cells}))
-    assert (found["a"]["verdict"], found["b"]["verdict"]) == ("best", "no data")
+    # an engine that was not measured is no loser, and its rival no winner
+    assert (found["a"]["verdict"], found["b"]["verdict"]) == ("undecided", "no data")
+    assert "b was not measured" in found["a"]["reason"]
+    assert found["b"]["next_run"].startswith("scenario throughput with input_tokens: [512]")
 
 
 def test_a_workload_of_nothing_is_refused():
     with pytest.raises(InputError, match="above 0"):
         Workload(0, 128)
+    with pytest.raises(InputError, match="fraction"):
+        Workload(512, 128, prefix_share=1.0)
+
+
+def arms(**kinds):
+    rows = [{"engine": e, "arm": arm, "simulated": arm == "simulated"} for e, arm in kinds.items()]
+    simulated = pl.col("arm") == "simulated"
+    return pl.DataFrame(rows).with_columns(
+        arm=pl.when(simulated).then(pl.lit("defaults")).otherwise("arm")
+    )
+
+
+def test_simulated_and_equalised_engines_do_not_enter_the_ranking():
+    frames = served({"a": 1.0, "b": 1.25, "toy": 90.0, "eq": 80.0})
+    frames["arms"] = arms(a="defaults", b="defaults", toy="simulated", eq="equalised")
+    assert rank(CHAT, frames)["engine"].to_list() == ["b", "a"]
+    only = {"cells": frames["cells"], "arms": arms(a="simulated", toy="simulated")}
+    assert rank(CHAT, only)["engine"].to_list() == ["toy", "a"]
+
+
+def loads(*rows):
+    empty = {"family": None, "kind": "closed_loop", "answer_format": "text", "input_tokens": 512,
+             "prefix_tokens": 0, "prefix_share": 0.0}  # fmt: skip
+    return pl.DataFrame([empty | row for row in rows])
+
+
+def test_the_nearest_share_of_a_prefix_is_read():
+    half, most = (
+        served({"a": a, "b": b}, scenario=s)["cells"]
+        for s, a, b in [("reuse.half", 1.0, 1.5), ("reuse.most", 1.5, 1.0)]
+    )
+    known = loads(
+        {"scenario": "reuse.half", "prefix_tokens": 256, "prefix_share": 1.0},
+        {"scenario": "reuse.most", "prefix_tokens": 480, "prefix_share": 1.0},
+    )
+    frames = {"cells": pl.concat([half, most]), "loads": known}
+    leaders = {
+        share: rank(Workload(512, 128, prefix_share=share), frames)["engine"][0]
+        for share in (0.4, 0.6, 0.9)
+    }
+    assert leaders == {0.4: "b", 0.6: "b", 0.9: "a"}
+    # the same series are no plain work, whatever their names
+    assert set(rank(CHAT, frames)["verdict"]) == {"no data"}
+
+
+def test_a_saturated_loop_stands_before_a_given_rate():
+    online = served({"a": 9.0, "b": 1.0}, scenario="rates")["cells"]
+    both = {"cells": pl.concat([served({"a": 1.0, "b": 1.25})["cells"], online])}
+    both["loads"] = loads({"scenario": "sweep"}, {"scenario": "rates", "kind": "open_loop"})
+    assert rank(CHAT, both)["engine"][0] == "b"
+    alone = {"cells": online, "loads": both["loads"]}
+    assert rank(CHAT, alone)["engine"][0] == "a"
+
+
+def test_the_leader_of_many_equals_is_rarely_ahead():
+    """The best of six draws is ahead of the worst by chance; all 15 pairs share the error rate."""
+    six = {f"e{i}": {16: 10.0} for i in range(6)}
+    draws = [
+        run_cells(six, metric="requests_per_s", sd=0.03, blocks=5, seed=seed) for seed in range(40)
+    ]
+    named = ["worse" in rank(CHAT, {"cells": c}, margin=0.0)["verdict"].to_list() for c in draws]
+    assert sum(named) <= 6
+
+
+def test_what_would_settle_an_open_row():
+    thin = rank(CHAT, served({"a": 1.0, "b": 1.03}, sd=0.03, blocks=4))
+    needed = thin["blocks_needed"].max()
+    assert thin["next_run"].to_list() == [f"sweep again with blocks: {needed}"] * 2
+    one = rank(CHAT, served({"a": 1.0, "b": 1.5}, blocks=1))
+    assert "sweep again with blocks: 5" in one["next_run"].to_list()
+    far = rank(Workload(8000, 128), served({"a": 1.0, "b": 1.25}))
+    assert far["next_run"][0] == "scenario throughput with input_tokens: [8000], output_tokens: 128"
+    tight = rank(Workload(512, 128, ttft_limit_ms=5.0), served({"a": 1.0}, latency={"a": 10.0}))
+    assert "lighter load" in tight["next_run"][0]
+    settled = rank(CHAT, served({"a": 1.0, "b": 1.25}))
+    assert settled["next_run"].null_count() == 2
+
+
+def test_the_whole_guide_in_one_call():
+    frames = served({"vllm": 1.0, "sglang": 1.25})
+    frames["installs"] = pl.DataFrame(
+        {"engine": ["vllm"], "version": ["1"], "seconds": [60.0], "bytes": [9_000_000_000],
+         "packages": [150], "torch": [None], "kind": ["venv"], "reused": [False]}
+    )  # fmt: skip
+    frames["launches"] = pl.DataFrame(
+        {"engine": ["vllm"] * 4 + ["sglang"], "block": [0, 0, 1, 1, 0], "start_s": [0.0] * 5,
+         "phase": ["imports", "ready"] * 2 + ["ready"], "end_s": [3.0, 10.0, 3.0, 12.0, 20.0],
+         "source": ["log"] * 5}
+    )  # fmt: skip
+    found = guide(CHAT, frames, 3.6, host=GPU_HOST, manifest=study("vllm", "sglang"))
+    assert found.best == "sglang"
+    assert found.summary.startswith("sglang: one replica carries 11.5 requests/s (")
+    assert found.open_runs == []
+    assert len(found.rules) == 9
+    assert found.ranking.equals(rank(CHAT, frames, 3.6))
+    by = {r["engine"]: r for r in found.effort.to_dicts()}
+    assert (by["vllm"]["start_s"], by["vllm"]["starts"]) == (11.0, 2)
+    assert (by["sglang"]["install_s"], by["sglang"]["start_s"]) == (None, 20.0)
+    assert {"licence", "quantisation", "apple_silicon"} <= set(found.features["feature"])
+
+
+def test_an_open_guide_says_so_and_what_to_run():
+    found = guide(CHAT, served({"a": 1.0, "b": 1.03}, sd=0.03, blocks=4))
+    assert found.best is None
+    assert found.summary.startswith("undecided: ")
+    assert len(found.open_runs) == 1
+    nothing = guide(Workload(512, 128, json=True), served({"a": 1.0}))
+    assert nothing.summary.startswith("no engine is ranked: no valid cell")
+    assert effort({}).is_empty()
 
 
 def test_the_tree_derived_anew():

@@ -15,6 +15,7 @@ from enginebook.claims import (
     read_claims,
 )
 from enginebook.claims.tables import figures_under_hypotheses, stated_weights_gb
+from enginebook.engines.registry import ALL
 from enginebook.errors import InputError
 
 REGISTER = load_register()
@@ -125,10 +126,19 @@ def test_figures_for_the_chart():
     assert (on_one > 1).sum() == 26
 
 
-def test_features_have_sources_and_a_date():
+def test_features_have_public_sources_and_a_date():
     frame = feature_table()
-    assert all(set(s) <= set(REGISTER.sources) and len(s) for s in frame["sources"].to_list())
+    assert all(len(s) and all(u.startswith("https://") for u in s) for s in frame["sources"])
     assert set(frame["as_of"]) == {"2026-11"}
+    assert frame.select("engine", "feature").is_unique().all()
+
+
+def test_what_every_engine_is_told_of():
+    """Models, quantisation, Apple silicon, licence and hardware of every engine with a recipe."""
+    frame = feature_table()
+    for feature in ("install", "start", "licence", "hardware", "apple_silicon", "quantisation"):
+        known = set(frame.filter(feature=feature)["engine"])
+        assert known == {a.id.replace("-", "_") for a in ALL if a.id != "simulated"}, feature
 
 
 MINE = """

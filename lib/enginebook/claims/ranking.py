@@ -10,9 +10,10 @@ from typing import Any, Final
 import polars as pl
 
 from enginebook.claims.capacity import BlockCapacities, measured_capacities
-from enginebook.claims.need import Workload
+from enginebook.claims.need import Workload, next_run
 from enginebook.stats import Interval, Verdict, geometric_interval, judge_pairs, pairs_of
 from enginebook.stats.pairs import paired_ratio
+from enginebook.stats.verdicts import p_of_win
 
 RANK_SCHEMA: Final = {
     "engine": pl.String, "rank": pl.Int64, "verdict": pl.String, "reason": pl.String,
@@ -23,6 +24,7 @@ RANK_SCHEMA: Final = {
     "regret": pl.Float64, "regret_low": pl.Float64, "regret_high": pl.Float64,
     "blocks_needed": pl.Int64, "scenario": pl.String,
     "measured_input_tokens": pl.Int64, "measured_output_tokens": pl.Int64,
+    "next_run": pl.String,
 }  # fmt: skip
 Prices = float | Mapping[str, float] | None
 
@@ -34,6 +36,9 @@ class _Terms:
     leader: str | None
     prices: Prices
     margin: float
+    # All pairs share the error rate, not only those with the leader: which engine leads is chosen
+    # by the same data.
+    pairs: int = 1
 
     def price_of(self, engine: str) -> float | None:
         """Return US dollars per hour of one replica; None when not given."""
@@ -54,7 +59,9 @@ def rank(
     workload
         What is to be served.
     frames
-        The study's frames; `cells` is read.
+        The study's frames: `cells` is read; where they are there, `loads` says what each series
+        did, and `arms` which engines are simulated (left out beside real ones) and which run as
+        they come (the only ones ranked).
     prices
         US dollars per hour of the hardware of one replica, for all engines or by engine.
     margin
@@ -65,16 +72,31 @@ def rank(
     polars.DataFrame
         `requests_per_s` is what one replica carries within the limits, with a 95 % interval over
         blocks; cost, replicas and regret follow from it. Verdicts: `best`, `worse`, `tie` and
-        `undecided` (against the leader), `misses the limits`, `no data`.
+        `undecided` (against the leader), `alone`, `misses the limits`, `no data`. The comparisons
+        with the leader share one error rate. `next_run` is what would settle an open row.
     """
-    found = measured_capacities(frames["cells"], workload)
+    cells = _ranked_cells(frames)
+    found = measured_capacities(cells, workload, frames.get("loads"))
     ranked = sorted(found, key=lambda e: -(_mean(found[e]) or 0.0))
     leader = next((e for e in ranked if found[e].values), None)
-    terms = _Terms(leader, prices, margin)
-    rows = [_row(workload, e, found, terms) for e in ranked]
+    pairs = math.comb(sum(bool(f.values) for f in found.values()), 2)
+    terms = _Terms(leader, prices, margin, max(1, pairs))
+    rows = _leader_named([_row(workload, e, found, terms) for e in ranked])
+    settled = [row | {"next_run": next_run(row, workload)} for row in rows]
     return pl.DataFrame(
-        [row | {"rank": i + 1} for i, row in enumerate(_leader_named(rows))], schema=RANK_SCHEMA
+        [row | {"rank": i + 1} for i, row in enumerate(settled)], schema=RANK_SCHEMA
     )
+
+
+def _ranked_cells(frames: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+    """Keep engines as they come, and no simulated one beside real ones."""
+    cells, arms = frames["cells"], frames.get("arms")
+    if arms is None or arms.is_empty():
+        return cells
+    kept = arms.filter(pl.col("arm") == "defaults")
+    if not kept["simulated"].all():
+        kept = kept.filter(~pl.col("simulated"))
+    return cells.filter(pl.col("engine").is_in(kept["engine"].to_list()))
 
 
 def _mean(capacities: BlockCapacities) -> float | None:
@@ -101,7 +123,7 @@ def _row(
     row |= _fleet(capacity, workload, price)
     if engine == terms.leader:
         return row | {"verdict": "best", "reason": mine.reason, "regret": 0.0}
-    return row | _against(mine, found[terms.leader], terms.margin)
+    return row | _against(mine, found[terms.leader], terms)
 
 
 def _cost(capacity: Interval, output_tokens: int, price: float | None) -> dict[str, Any]:
@@ -140,14 +162,17 @@ def _fleet(capacity: Interval, workload: Workload, price: float | None) -> dict[
     }
 
 
-def _against(mine: BlockCapacities, best: BlockCapacities, margin: float) -> dict[str, Any]:
+def _against(mine: BlockCapacities, best: BlockCapacities, terms: _Terms) -> dict[str, Any]:
     """Return verdict and regret against the leader, over the blocks that both have."""
     note = f"; {mine.reason}" if mine.reason else ""
     blocks = [b for b in mine.values if b in best.values]
     if not blocks:
         return {"verdict": "undecided", "reason": f"no block in common with the leader{note}"}
     a, b = [mine.values[k] for k in blocks], [best.values[k] for k in blocks]
-    judged: Verdict = judge_pairs(pairs_of(a, b), margin)
+    pairs, margin = pairs_of(a, b), terms.margin
+    p_win = p_of_win(pairs, margin)
+    shared = None if p_win is None else min(1.0, p_win * terms.pairs)
+    judged: Verdict = judge_pairs(pairs, margin, shared, terms.pairs)
     ratio = paired_ratio(a, b)
     word = {"slower": "worse", "faster": "undecided"}.get(judged.word, judged.word)
     regret = [None if v is None else 1 - v for v in (ratio.value, ratio.high, ratio.low)]
@@ -163,18 +188,33 @@ def _against(mine: BlockCapacities, best: BlockCapacities, margin: float) -> dic
 
 def _leader_named(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Call the leader best only where every rival is known to be worse."""
-    rivals = [r for r in rows if r["verdict"] in {"tie", "undecided"}]
+    rivals = [r for r in rows if r["verdict"] in {"tie", "undecided", "no data"}]
+    if len(rows) == 1:
+        return [_renamed(r, "alone", "no other engine to hold it against") for r in rows]
     if not rivals:
         return rows
-    names = ", ".join(r["engine"] for r in rivals)
-    open_ones = [r for r in rivals if r["verdict"] == "undecided"]
-    word = "undecided" if open_ones else "tie"
-    needed = max((r["blocks_needed"] or 0 for r in open_ones), default=0)
-    text = f"leads, but {names} may be as good" if open_ones else f"as good as {names}"
-    text += f"; about {needed} blocks would decide" if needed else ""
-    return [
-        r | {"verdict": word, "reason": "; ".join(t for t in (text, r["reason"]) if t)}
-        if r["verdict"] == "best"
-        else r
-        for r in rows
+    needed = max((r["blocks_needed"] or 0 for r in rivals), default=0)
+    word = "tie" if {r["verdict"] for r in rivals} == {"tie"} else "undecided"
+    text = _open_words(rivals) + (f"; about {needed} blocks would decide" if needed else "")
+    return [_renamed(r, word, text) | {"blocks_needed": needed or None} if r["verdict"] == "best"
+            else r for r in rows]  # fmt: skip
+
+
+def _renamed(row: dict[str, Any], word: str, text: str) -> dict[str, Any]:
+    if row["verdict"] != "best":
+        return row
+    return row | {"verdict": word, "reason": "; ".join(t for t in (text, row["reason"]) if t)}
+
+
+def _open_words(rivals: list[dict[str, Any]]) -> str:
+    """Return why the leader is not called best."""
+    by_word = {
+        word: ", ".join(r["engine"] for r in rivals if r["verdict"] == word)
+        for word in ("tie", "undecided", "no data")
+    }
+    parts = [
+        f"as good as {by_word['tie']}" if by_word["tie"] else "",
+        f"leads, but {by_word['undecided']} may be as good" if by_word["undecided"] else "",
+        f"{by_word['no data']} was not measured for this" if by_word["no data"] else "",
     ]
+    return "; ".join(part for part in parts if part)
