@@ -14,13 +14,13 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 SECRET = re.compile(
     r"(TOKEN|SECRET|PASSW|API_?KEY|ACCESS_?KEY|CREDENTIAL|PRIVATE_?KEY)(?!.*_?IZER)", re.IGNORECASE
 )
 # Names that say "token" and mean the unit of text.
-_COUNTS = re.compile(r"tokens|tokenizer|token-?(limit|count)", re.IGNORECASE)
+_COUNTS = re.compile(r"tokens|tokenizer|token[-_]?(limit|count)", re.IGNORECASE)
 _PASSWORD_OF_URL = re.compile(r"://[^/\s:@]*:([^/\s@]+)@")
 LEAST_LENGTH = 8
 HIDDEN = "***"
@@ -38,7 +38,8 @@ def secrets_in(environ: Mapping[str, str]) -> list[str]:
     would spoil texts that happen to hold the same word.
     """
     named = [v for k, v in environ.items() if is_secret_name(k)]
-    inside = [p for v in environ.values() for p in _PASSWORD_OF_URL.findall(v)]
+    quoted = [p for v in environ.values() for p in _PASSWORD_OF_URL.findall(v)]
+    inside = [form for p in quoted for form in (p, unquote(p))]
     return [v.strip() for v in (*named, *inside) if _hides(v.strip())]
 
 

@@ -5,9 +5,15 @@ from __future__ import annotations
 import os
 import random
 import sys
+import threading
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
+from typing import Self
+from urllib.parse import quote
+
+import psutil
 
 TESTS = Path(__file__).parents[1]
 for folder in ("unit/load", "unit/report", "browser"):
@@ -87,8 +93,20 @@ def is_quiet(shown: str) -> bool:
 
 KEY = "sk-canary-9f8e7d6c5b4a39281706"
 TOKEN = "hf_CanaryTokenZxCvBnMq0123456789"
-INDEX_PASSWORD = "canary+Passw0rd/in=url"
-CANARIES = (KEY, TOKEN, INDEX_PASSWORD)
+PASSWORD = "canary+Passw0rd-in=url"
+CANARIES = (KEY, TOKEN, PASSWORD, quote(PASSWORD, safe=""))
+SECRETS = {
+    "ENGINEBOOK_API_KEY": KEY,
+    "HF_TOKEN": TOKEN,
+    "PIP_EXTRA_INDEX_URL": f"https://reader:{quote(PASSWORD, safe='')}@127.0.0.1:9/simple",
+}
+"""Variables as an operator may have set them."""
+
+
+def secret_environment(**more: str) -> dict[str, str]:
+    """Return this process's environment with secrets, and others of its own left out."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("ENGINEBOOK_")}
+    return {**kept, **SECRETS, **more}
 
 
 def files_with(folder: Path, words: Iterable[str]) -> list[str]:
@@ -103,14 +121,60 @@ def files_with(folder: Path, words: Iterable[str]) -> list[str]:
     return found
 
 
+class Watch(threading.Thread):
+    """Looks at all command lines, and at the sockets of a process's tree, until it is told to end.
+
+    Attributes
+    ----------
+    leaked
+        Command lines that held a canary.
+    addresses
+        Where the tree's processes listened.
+    looks
+        How often it looked.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.leaked: set[bytes] = set()
+        self.addresses: set[str] = set()
+        self.looks = 0
+        self._over = threading.Event()
+        self._root = psutil.Process()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self.join(10)
+
+    def run(self) -> None:
+        words = [w.encode() for w in CANARIES]
+        while not self._over.wait(0.1):
+            self.looks += 1
+            self.leaked |= {line for _, line in command_lines() if any(w in line for w in words)}
+            if self.looks % 5 == 0:
+                self.addresses |= listening(self._root)
+
+
 def command_lines() -> Iterator[tuple[int, bytes]]:
     """Yield the argument lists of all processes that there are."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
-            try:
+            with suppress(OSError):
                 yield int(entry.name), (entry / "cmdline").read_bytes()
-            except OSError:
-                continue
+
+
+def listening(root: psutil.Process) -> set[str]:
+    """Return the addresses on which processes below one listen."""
+    found = set()
+    for process in root.children(recursive=True):
+        with suppress(psutil.Error):
+            sockets = process.net_connections(kind="inet")
+            found |= {s.laddr.ip for s in sockets if s.status == psutil.CONN_LISTEN}
+    return found
 
 
 # -- bytes
