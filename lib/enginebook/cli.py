@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import NoReturn
 
 from enginebook.errors import BAD_INPUT, INTERRUPTED, EnginebookError
+from enginebook.plain import neutral
 
 COMMANDS = {
     "run": "run a whole study: host, install, launch, load, compare, claims, report",
@@ -30,7 +31,7 @@ COMMANDS = {
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
-        self.exit(BAD_INPUT, f"{self.prog}: {message}\n")
+        self.exit(BAD_INPUT, f"{self.prog}: {neutral(message)}\n")
 
 
 def _parser(chosen: str | None) -> argparse.ArgumentParser:

@@ -49,9 +49,21 @@ def _mapping_without_twins(loader: _StrictLoader, node: yaml.MappingNode) -> dic
     return loader.construct_mapping(node, deep=True)
 
 
+def _text(loader: _StrictLoader, node: yaml.ScalarNode) -> str:
+    """Return a text; JSON writes a character beyond U+FFFF as two halves, which YAML leaves so."""
+    text = str(loader.construct_scalar(node))
+    try:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16")
+    except UnicodeDecodeError:
+        raise yaml.constructor.ConstructorError(
+            None, None, "a text holds half a character", node.start_mark
+        ) from None
+
+
 _StrictLoader.add_constructor(
     yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping_without_twins
 )
+_StrictLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_SCALAR_TAG, _text)
 
 
 def parse_yaml(text: str) -> Any:

@@ -132,6 +132,7 @@ BAD_YAML = {
     "huge": "seed: " + "9" * 6000,
     "nul": "study: a\x00b",
     "escape": "study: a\x1b[31mb",
+    "half a character": 'study: "\\ud800"',
     "bom and rubbish": "\ufeff: : :",
     "a list": "[1, 2]",
     "empty": "",
@@ -167,6 +168,12 @@ def test_a_study_file_that_is_no_text_is_refused(here, capsys, data):
     (here / "x.yaml").write_bytes(data)
     assert cli.main(["run", "x.yaml", "--dry-run"]) == BAD_INPUT
     assert "x.yaml" in capsys.readouterr().err
+
+
+def test_json_is_read_as_json_means_it():
+    value = {"a": "😀 \u00e9", "b": [1, 2.5, None, True, "\n\\"], "c": {}}
+    assert parse_yaml(json.dumps(value)) == value
+    assert parse_yaml(json.dumps(value, ensure_ascii=False)) == value
 
 
 @given(st.text(max_size=80) | st.text("[]{}:,*&!|>-?'\"#%@ \na1", max_size=60))

@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from enginebook.errors import InputError
-from enginebook.paths import default_outputs_dir
+from enginebook.paths import default_outputs_dir, inside
 from enginebook.store import read_json
 
 FRAMES = (
@@ -64,8 +64,9 @@ def open_run(reference: str, outputs: Path | None = None) -> OpenRun:
             "list the runs with `ls outputs/runs`",
         )
     manifest = read_json(folder / "manifest.json")
-    data = folder / manifest.get("data", "data")
-    host_file = folder / manifest.get("host_file", "host.json")
+    root = folder.absolute().parent.parent
+    data = inside(root, folder, manifest.get("data", "data"))
+    host_file = inside(root, folder, manifest.get("host_file", "host.json"))
     host = read_json(host_file) if host_file.is_file() else manifest.get("host")
     frames = {
         name: pl.read_parquet(data / f"{name}.parquet")

@@ -34,13 +34,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Judge and print; 1 only with --strict and a contradicted claim."""
     from enginebook.claims import against_own_tables, load_register
+    from enginebook.plain import neutral
     from enginebook.store import write_json
 
     register = load_register(args.file)
     frame = _chosen(_judged(register, args.run), register, args)
     hypotheses = _hypotheses(register)
     own = against_own_tables(register)
-    print(_one(frame, register) if args.id else _table(frame, hypotheses, own))
+    print(neutral(_one(frame, register) if args.id else _table(frame, hypotheses, own)))
     if args.json:
         explained = hypotheses.to_dicts() if hypotheses is not None else []
         result = {

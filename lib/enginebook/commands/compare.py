@@ -63,6 +63,7 @@ def _pair(text: str) -> tuple[str, str]:
 def run(args: argparse.Namespace) -> int:
     """Compare the runs; 1 when one engine lost significantly, or nothing could be judged."""
     from enginebook.claims.runs import open_run
+    from enginebook.plain import neutral
     from enginebook.stats import PRIMARY
     from enginebook.stats.regression import regressions
     from enginebook.store import write_json
@@ -79,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
     )
     counts = _counts(frame)
     passed = counts["slower"] == 0 and counts["judged"] > 0
-    print(_text(frame, counts, margin))
+    print(neutral(_text(frame, counts, margin)))
     if args.json:
         result = {"passed": passed, "margin": margin, "counts": counts, "rows": frame.to_dicts()}
         write_json(args.json, result)

@@ -53,9 +53,13 @@ def _table(*columns: str) -> Table:
 def _findings(seen: Examination) -> Table:
     from rich.markup import escape
 
+    from enginebook.plain import neutral
+
     table = _table("machine", "verdict", "found", "remedy")
     for f in seen.findings:
-        table.add_row(f.subject, MARKS[f.verdict], escape(f.detail), escape(f.remedy))
+        # details name processes, devices and folders, which others have named
+        detail, remedy = escape(neutral(f.detail)), escape(neutral(f.remedy))
+        table.add_row(f.subject, MARKS[f.verdict], detail, remedy)
     return table
 
 

@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from enginebook.plain import neutral
+
 if TYPE_CHECKING:
     from enginebook.lifecycle.leases import Running
 
@@ -61,7 +63,7 @@ def _row(server: Running) -> dict[str, Any]:
 
 
 def _line(row: dict[str, Any]) -> str:
-    return (
+    return neutral(
         f"port {row['port']}: {row['engine']} serving {row['model']}, pid {row['engine_pid']}, "
         f"up {row['uptime_s']:.0f} s, log in {row['directory']}"
     )

@@ -18,6 +18,7 @@ from typing import Any
 
 from enginebook import paths, store
 from enginebook.lifecycle import guard, owned, proctree
+from enginebook.plain import neutral
 
 END_TIMEOUT_S = 40.0
 KILL_TIMEOUT_S = 10.0
@@ -56,7 +57,7 @@ class Running:
     def label(self) -> str:
         """Return the server in a few words."""
         f = self.facts
-        return f"{f.get('engine')} serving {f.get('model')} on port {f.get('port')}"
+        return neutral(f"{f.get('engine')} serving {f.get('model')} on port {f.get('port')}")
 
     def runs(self, who: str) -> bool:
         """Return whether its ``sentinel``, ``guard`` or ``engine`` runs."""
