@@ -44,11 +44,23 @@ def codes_by_series(loads: pl.DataFrame | None) -> dict[str, str]:
     """Return which scenario each series of a study stands for, by what it did rather than its name.
 
     A series without a prefix or a grammar that stands beside others with one is their baseline and
-    no scenario of its own: its code is empty.
+    no scenario of its own: its code is empty. A plain series along more input lengths than streams
+    asks for the time to the first token (S02), with answers too short to tell a rate.
     """
     if loads is None:
         return {}
-    return {row["scenario"]: _code(row) for row in loads.iter_rows(named=True)}
+    codes = {row["scenario"]: _code(row) for row in loads.iter_rows(named=True)}
+    if {"concurrency", "input_tokens"} <= set(loads.columns):
+        for name, streams, lengths in _axes(loads).iter_rows():
+            if codes[name] == "S01" and lengths > streams:
+                codes[name] = "S02"
+    return codes
+
+
+def _axes(loads: pl.DataFrame) -> pl.DataFrame:
+    return loads.group_by("scenario", maintain_order=True).agg(
+        pl.col("concurrency").n_unique(), pl.col("input_tokens").n_unique()
+    )
 
 
 def _code(load: Mapping[str, Any]) -> str:
@@ -145,12 +157,16 @@ def select(
 
 
 def _in_scenario(frame: pl.DataFrame, code: str, codes: Mapping[str, str]) -> pl.DataFrame:
-    """Keep the cells of a scenario; S01 and S02 differ by their axes only, so either serves."""
+    """Keep the cells of a scenario.
+
+    S01 and S02 differ by their axes only: where a study has none of one, the other serves.
+    """
     if not code:
         return frame
-    wanted = "S01" if code in _PLAIN else code
-    series = frame["scenario"].unique().to_list()
-    names = [n for n in series if codes.get(n, scenario_code(n)) == wanted]
+    named = {n: codes.get(n, scenario_code(n)) for n in frame["scenario"].unique().to_list()}
+    names = [n for n, c in named.items() if c == code]
+    if not names and code in _PLAIN:
+        names = [n for n, c in named.items() if c in _PLAIN]
     return frame.filter(pl.col("scenario").is_in(names))
 
 

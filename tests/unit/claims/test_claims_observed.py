@@ -51,6 +51,25 @@ def test_series_stand_for_what_they_did():
     assert codes_by_series(None) == {}
 
 
+def test_plain_series_are_told_apart_by_their_axes():
+    rows = [("sweep", c, 512) for c in (1, 16)] + [("lengths", 1, n) for n in (512, 8192)]
+    loads = pl.DataFrame(
+        [
+            {"scenario": s, "family": s, "concurrency": c, "input_tokens": n, **LOAD}
+            for s, c, n in rows
+        ]
+    )
+    assert codes_by_series(loads) == {"sweep": "S01", "lengths": "S02"}
+    # Answers of sixteen tokens after a long prompt say nothing of a stream's throughput.
+    curves = {"vllm": {1: 200.0, 16: 2300.0}}
+    short = run_cells({"vllm": {8192: 50.0}}, axis="input_tokens", scenario="lengths")
+    cells = pl.concat([run_cells(curves, scenario="sweep"), short])
+    row = verdict("THR-vllm-c001", cells=cells, engines=("vllm",), loads=loads)
+    assert row["measured"].startswith("20")
+    only = verdict("THR-vllm-c001", cells=short, engines=("vllm",), loads=loads)
+    assert only["measured"].startswith("50") or only["measured"].startswith("49")
+
+
 def test_a_series_with_another_name_is_judged_by_its_kind():
     curves = {"vllm": {1: 10.0}, "sglang": {1: 13.0}}
     cells = run_cells(curves, scenario="mine", metric="requests_per_s")
