@@ -65,6 +65,11 @@ def _words(data: StudyData, row: Row) -> list[str]:
     return words
 
 
+def amounts(load: Load, language: Language) -> str:
+    """Return a load's streams and lengths; an open load has no number of streams."""
+    return say("list.comma", language).join(_amounts(load, language))
+
+
 def _amounts(load: Load, language: Language) -> list[str]:
     lengths = _lengths(load.input_tokens, load.output_tokens, language)
     if load.concurrency == 0:

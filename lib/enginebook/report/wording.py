@@ -103,6 +103,16 @@ def reason(text: str, language: Language) -> str:
     return text
 
 
+def brief_reason(text: str, language: Language) -> str:
+    """Return a reason for a table that shows ratio, interval and margin beside it."""
+    for key, pattern in _reasons():
+        short = key.replace("because.", "brief.")
+        found = pattern.fullmatch(text) if short in catalogue(language) else None
+        if found:
+            return say(short, language, **found.groupdict())
+    return reason(text, language)
+
+
 @cache
 def _reasons() -> list[tuple[str, re.Pattern[str]]]:
     """Return each known reason's key with a pattern made from its English text."""

@@ -10,7 +10,8 @@ import pytest
 
 from enginebook.report import StudyData, schema
 from enginebook.report.outcome import Load, comparable, compare, loads, outcome, outcomes, sweep
-from enginebook.report.wording import reason, sentence
+from enginebook.report.text import Language
+from enginebook.report.wording import brief_reason, reason, sentence
 
 LOAD = Load("s", 4, 64, 32)
 KEY = {"scenario": "s", "concurrency": 4, "input_tokens": 64, "output_tokens": 32}
@@ -229,3 +230,18 @@ def test_a_baseline_of_another_kind_is_no_sweep(parts: StudyData) -> None:
     single = replace(parts, points=parts.points.filter(~lengths))
     found = sweep(single, "e2e_p50_ms", "input_tokens")
     assert [load.scenario for load in found] == ["throughput"]
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_a_table_s_reason_leaves_out_what_stands_beside_it(language: Language) -> None:
+    gain = "52.3% better to 168.5% better: the margin is 5.0%"
+    rivals = "significant alone (p = 0.01), not as one of 15 comparisons"
+    full = f"{gain}; {rivals}; about 4 blocks would decide"
+    brief = brief_reason(full, language)
+    assert "52.3" not in brief
+    assert "0.01" in brief
+    assert "15" in brief
+    assert len(brief_reason(f"{gain}; about 7 blocks would decide", language)) < 40
+    assert brief_reason("one block: nothing is known of the spread; run at least 5", language) == (
+        reason("one block: nothing is known of the spread; run at least 5", language)
+    )

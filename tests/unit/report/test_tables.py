@@ -57,7 +57,7 @@ def test_each_table_is_named_and_regular(
 @pytest.mark.parametrize("name", ALL)
 def test_without_data_there_is_a_reason(name: str, nothing: StudyData) -> None:
     made = getattr(tables, name)(nothing)
-    if name in {"citation", "repeat", "parameters", "manifest"}:
+    if name in {"citation", "features", "repeat", "parameters", "manifest"}:
         assert isinstance(made, Fragment)
     else:
         assert isinstance(made, NoData)
@@ -131,9 +131,9 @@ def test_one_block_marks_nothing(one_block: StudyData) -> None:
 def test_comparisons_name_every_pair(data: StudyData, three: StudyData) -> None:
     assert len(rows_of(tables.comparisons(data))) == 21
     assert len(rows_of(tables.comparisons(three))) == 63
-    verdicts = {row[7] for row in rows_of(tables.comparisons(data))}
+    verdicts = {row[5] for row in rows_of(tables.comparisons(data))}
     assert verdicts == {"ahead", "behind", "level", "no verdict"}
-    refused = [row for row in rows_of(tables.comparisons(data)) if row[7] == "no verdict"]
+    refused = [row for row in rows_of(tables.comparisons(data)) if row[5] == "no verdict"]
     assert all("gate failed for vllm" in row[-1] for row in refused)
     heads = parsed(tables.comparisons(three)).select("th[data-filter]")
     assert [h.get_text() for h in heads] == ["Metric", "Scenario", "Engines", "Verdict"]
@@ -355,3 +355,35 @@ def test_a_citation_survives_what_tex_takes_for_its_own(data: StudyData) -> None
     study = {**data.manifest["study"], "question": "50% of_a $ & #1?"}
     odd = replace(data, manifest={**data.manifest, "study": study})
     assert r"50\% of\_a \$ \& \#1?" in rows_of(tables.citation(odd))[1][1]
+
+
+def test_the_guides_question_is_judged_by_blocks(parts: StudyData, one_block: StudyData) -> None:
+    """Equalised arms stay out; one block decides nothing and says what would."""
+    rows = rows_of(tables.ranking(parts))
+    assert {row[0] for row in rows} <= {"llamacpp", "vllm", "sglang"}
+    assert rows[0][:2] == ["llamacpp", "best"]
+    assert rows[0][3].startswith("0")
+    assert {row[1] for row in rows[1:]} == {"worse"}
+    thin = rows_of(tables.ranking(one_block))
+    assert {row[1] for row in thin} == {"undecided"}
+    assert all(row[4] == "throughput again, 5 blocks in all" for row in thin)
+
+
+def test_the_articles_tree_is_derived_anew(parts: StudyData) -> None:
+    rows = rows_of(tables.decision_tree(parts))
+    assert len(rows) == 9
+    verdicts = {row[4] for row in rows}
+    assert verdicts <= {"supported", "contradicted", "not tested here", "not comparable",
+                        "inconclusive"}  # fmt: skip
+    first = next(row for row in rows if "DEC-01" in row[0])
+    assert first[1] == "vLLM"
+
+
+def test_features_name_their_pages(data: StudyData) -> None:
+    page = parsed(tables.features(data))
+    links = page.select("tbody a")
+    assert len(links) == len(page.select("tbody tr"))
+    assert all(str(a["href"]).startswith("https://") for a in links)
+    assert page.find("details") is not None
+    shown = {row[0] for row in rows_of(tables.features(data))}
+    assert {"vLLM", "SGLang", "TensorRT-LLM", "llama.cpp", "LMDeploy", "Ollama"} <= shown

@@ -18,9 +18,9 @@ PACKAGE = Path(report.__file__).parent
 SAYING = {"say", "count", "known", "no_data", "_facts", "texts"}
 # Groups whose keys are made from data, or that the template takes whole
 BY_DATA = (
-    "arm.", "axis.", "because.", "cellname.", "chart.ecdf.", "component.", "count.", "fact.",
-    "flag.", "format.", "frame.", "guide.", "index.", "install.", "kind.", "list.", "metric.",
-    "page.", "pair.", "part.", "phase.", "probed.", "section.", "series.", "short.", "side.",
+    "advice.", "arm.", "axis.", "because.", "brief.", "cellname.", "chart.ecdf.", "component.", "count.",
+    "fact.", "feature.", "flag.", "format.", "frame.", "guide.", "index.", "install.", "kind.",
+    "list.", "metric.", "page.", "pair.", "part.", "phase.", "probed.", "section.", "series.", "short.", "side.",
     "state.", "topic.", "verdict.", "word.", "yesno.",
 )  # fmt: skip
 

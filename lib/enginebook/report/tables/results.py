@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from enginebook.report.cellname import series_name, streams
+from enginebook.report.cellname import amounts, series_name, streams
 from enginebook.report.data import StudyData
 from enginebook.report.fragment import Fragment, NoData
-from enginebook.report.numbers import figure, ratio
+from enginebook.report.numbers import figure, ratio, share
 from enginebook.report.outcome import Load, compare, loads, outcome, sweep
 from enginebook.report.tables.table import Column, Value, table
 from enginebook.report.text import known, say
-from enginebook.report.wording import capital, metric_name, reason, unit
+from enginebook.report.wording import brief_reason, capital, metric_name, unit
 from enginebook.stats import PRIMARY
 
 SUMMARY = (
@@ -98,9 +98,7 @@ def comparisons(data: StudyData, metrics: Sequence[str] = PRIMARY) -> Fragment |
     columns = [
         Column(say("table.metric", language), filtered=True),
         Column(say("table.scenario", language), filtered=True),
-        Column(say("table.streams", language), numeric=True),
-        Column(say("table.input", language), numeric=True),
-        Column(say("table.output", language), numeric=True),
+        Column(say("table.load", language)),
         Column(say("table.pair", language), filtered=len(data.engines) > 2),  # noqa: PLR2004
         Column(say("table.advantage", language), numeric=True),
         Column(say("table.verdict", language), filtered=True),
@@ -108,6 +106,9 @@ def comparisons(data: StudyData, metrics: Sequence[str] = PRIMARY) -> Fragment |
         Column(say("table.reason", language)),
     ]
     caption = say("table.comparisons", language)
+    if data.study.get("margin") is not None:
+        margin = say("table.margin", language, margin=share(data.study["margin"]))
+        caption = say("table.captioned", language, caption=caption, text=margin)
     return table(columns, rows, caption=caption, interactive=True)
 
 
@@ -133,10 +134,10 @@ def _pair_row(
     return [
         capital(metric_name(metric, language)),
         series_name(data, load.scenario),
-        *_axes(load),
+        Value(capital(amounts(load, language)), sort=float(load.concurrency)),
         say("table.versus", language, first=first, second=second),
         advantage,
         Value(verdict, tone=PAIR_TONES.get(pair.verdict, "old")),
         Value(str(row["n_pairs"] if row["n_pairs"] is not None else "")),
-        reason(pair.reason, language) if pair.verdict in UNSURE else "",
+        brief_reason(pair.reason, language) if pair.verdict in UNSURE else "",
     ]
