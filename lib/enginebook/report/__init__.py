@@ -14,6 +14,7 @@ from enginebook.report.findings import findings, headline
 from enginebook.report.fragment import Fragment, NoData
 from enginebook.report.guide_table import decision_guide
 from enginebook.report.renderer import enable
+from enginebook.report.together import show, together
 
 __all__ = [
     "Fragment",
@@ -27,5 +28,7 @@ __all__ = [
     "enable",
     "findings",
     "headline",
+    "show",
     "tables",
+    "together",
 ]
