@@ -17,7 +17,7 @@ Span = tuple[float | None, float | None]
 
 TITLES: Final = {
     "vllm": "vLLM", "sglang": "SGLang", "tensorrt_llm": "TensorRT-LLM", "llamacpp": "llama.cpp",
-    "lmdeploy": "LMDeploy", "ollama": "Ollama", "mlx": "MLX",
+    "lmdeploy": "LMDeploy", "ollama": "Ollama", "mlx": "MLX LM", "omlx": "oMLX",
 }  # fmt: skip
 
 

@@ -68,27 +68,56 @@ class Workload:
         return any(max(a / b, b / a) > FAR for a, b in pairs)
 
 
-def next_run(row: Mapping[str, Any], workload: Workload) -> str | None:
+@dataclass(frozen=True)
+class NextRun:
+    """A run that would settle what is open.
+
+    Attributes
+    ----------
+    kind
+        ``lengths`` (measure this workload's lengths), ``json`` (measure answers in JSON),
+        ``blocks`` (the same again, with so many blocks), ``lighter`` (no measured load is within
+        the limits), ``rival`` (there is nothing to compare with), ``none`` (no run will tell).
+    scenario
+        The series to repeat, or the scenario file to use.
+    """
+
+    kind: str
+    scenario: str = ""
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    blocks: int | None = None
+
+    @property
+    def text(self) -> str:
+        """Return it in words."""
+        lengths = f"input_tokens: [{self.input_tokens}], output_tokens: {self.output_tokens}"
+        return {
+            "lengths": f"scenario {self.scenario} with {lengths}",
+            "json": f"scenario {self.scenario}",
+            "blocks": f"{self.scenario} again with blocks: {self.blocks}",
+            "lighter": f"{self.scenario} at a lighter load, or on faster hardware",
+            "rival": "another engine in the same study",
+            "none": "none: more blocks will hardly tell; take either, or state a wider margin",
+        }[self.kind]
+
+
+def next_run(row: Mapping[str, Any], workload: Workload) -> NextRun | None:
     """Return the run that would settle a row of the ranking, None where it is settled."""
     verdict, where = row["verdict"], row["scenario"]
-    lengths = f"input_tokens: [{workload.input_tokens}], output_tokens: {workload.output_tokens}"
-    asked = f"scenario {_SCENARIO_OF[workload.kind]} with {lengths}"
-    if workload.json:
-        asked = f"scenario {_SCENARIO_OF[workload.kind]}"
-    if verdict == "no data":
-        return f"{asked}, with this engine"
-    if workload.is_far(row["measured_input_tokens"], row["measured_output_tokens"]):
-        return asked
+    if verdict == "no data" or workload.is_far(
+        row["measured_input_tokens"], row["measured_output_tokens"]
+    ):
+        kind, name = "json" if workload.json else "lengths", _SCENARIO_OF[workload.kind]
+        return NextRun(kind, name, workload.input_tokens, workload.output_tokens)
     if verdict == "misses the limits":
-        return f"{where} at a lighter load or on faster hardware; no measured load is within"
+        return NextRun("lighter", where)
     if verdict == "undecided":
         return _more_blocks(row, where)
-    return "another engine in the same study" if verdict == "alone" else None
+    return NextRun("rival") if verdict == "alone" else None
 
 
-def _more_blocks(row: Mapping[str, Any], where: str) -> str:
+def _more_blocks(row: Mapping[str, Any], where: str) -> NextRun:
     """Return how many blocks would decide, as far as the blocks so far can tell."""
     needed = row["blocks_needed"] or (FEW_BLOCKS if row["n_blocks"] < FEW_BLOCKS else None)
-    if needed is None:
-        return "none: more blocks will hardly tell; take either, or state a wider margin"
-    return f"{where} again with blocks: {needed}"
+    return NextRun("none") if needed is None else NextRun("blocks", where, blocks=needed)

@@ -24,7 +24,7 @@ RANK_SCHEMA: Final = {
     "regret": pl.Float64, "regret_low": pl.Float64, "regret_high": pl.Float64,
     "blocks_needed": pl.Int64, "scenario": pl.String,
     "measured_input_tokens": pl.Int64, "measured_output_tokens": pl.Int64,
-    "next_run": pl.String,
+    "next_run": pl.String, "next_kind": pl.String,
 }  # fmt: skip
 Prices = float | Mapping[str, float] | None
 
@@ -73,7 +73,8 @@ def rank(
         `requests_per_s` is what one replica carries within the limits, with a 95 % interval over
         blocks; cost, replicas and regret follow from it. Verdicts: `best`, `worse`, `tie` and
         `undecided` (against the leader), `alone`, `misses the limits`, `no data`. The comparisons
-        with the leader share one error rate. `next_run` is what would settle an open row.
+        share one error rate. `next_run` is what would settle an open row, `next_kind` which kind
+        of run that is.
     """
     cells = _ranked_cells(frames)
     found = measured_capacities(cells, workload, frames.get("loads"))
@@ -82,10 +83,15 @@ def rank(
     pairs = math.comb(sum(bool(f.values) for f in found.values()), 2)
     terms = _Terms(leader, prices, margin, max(1, pairs))
     rows = _leader_named([_row(workload, e, found, terms) for e in ranked])
-    settled = [row | {"next_run": next_run(row, workload)} for row in rows]
+    settled = [row | _next(row, workload) for row in rows]
     return pl.DataFrame(
         [row | {"rank": i + 1} for i, row in enumerate(settled)], schema=RANK_SCHEMA
     )
+
+
+def _next(row: Mapping[str, Any], workload: Workload) -> dict[str, str]:
+    found = next_run(row, workload)
+    return {} if found is None else {"next_run": found.text, "next_kind": found.kind}
 
 
 def _ranked_cells(frames: Mapping[str, pl.DataFrame]) -> pl.DataFrame:

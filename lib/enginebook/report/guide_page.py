@@ -81,6 +81,8 @@ class Choice:
         1 + the number of engines whose interval lies wholly above this one's.
     undecided
         Whether another engine's interval overlaps this one's, or either has none.
+    loss
+        Which share of the best engine's output is lost by choosing this one; 0 for the best.
     """
 
     engine: str
@@ -93,6 +95,7 @@ class Choice:
     per_million: float | None = None
     rank: int | None = None
     undecided: bool = False
+    loss: float | None = None
 
 
 def measured_points(data: StudyData) -> list[Point]:
@@ -115,6 +118,12 @@ def measured_points(data: StudyData) -> list[Point]:
     kept = kept.unique(same, keep="first", maintain_order=True)
     columns = [*same, "value", "low", "high", TTFT, TTFT_TAIL, TPOT]
     return [Point(*row) for row in kept.select(columns).iter_rows()]
+
+
+def commonest_lengths(points: Sequence[Point]) -> tuple[int, int]:
+    """Return the (input, output) lengths at which most was measured, the shortest of equals."""
+    lengths = [(p.input_tokens, p.output_tokens) for p in points]
+    return max(sorted(set(lengths)), key=lengths.count)
 
 
 def _set_aside(data: StudyData) -> list[str]:
@@ -178,7 +187,8 @@ def _ranked(choice: Choice, others: Sequence[Choice]) -> Choice:
     rivals = [o.point for o in others if o.point is not None and o is not choice]
     above = sum(_surely_above(rival, mine) for rival in rivals)
     open_ = any(not _surely_above(r, mine) and not _surely_above(mine, r) for r in rivals)
-    return replace(choice, rank=1 + above, undecided=open_)
+    best = max(rival.value for rival in [mine, *rivals])
+    return replace(choice, rank=1 + above, undecided=open_, loss=1 - mine.value / best)
 
 
 def _surely_above(one: Point, other: Point) -> bool:

@@ -8,7 +8,14 @@ from typing import Any
 
 from enginebook.report.data import StudyData
 from enginebook.report.fragment import Fragment, NoData, neutral, safe
-from enginebook.report.guide_page import Choice, Point, Wanted, choose, measured_points
+from enginebook.report.guide_page import (
+    Choice,
+    Point,
+    Wanted,
+    choose,
+    commonest_lengths,
+    measured_points,
+)
 from enginebook.report.numbers import NONE, figure
 from enginebook.report.tables.table import Column, Row, table
 from enginebook.report.text import Language, catalogue, say
@@ -16,7 +23,7 @@ from enginebook.report.text import Language, catalogue, say
 INPUTS = ("rate_per_s", "input_tokens", "output_tokens", "ttft_ms", "tpot_ms", "price")
 GROUP = "guide.page."
 COLUMNS = (
-    "engine", "rank", "measured", "streams", "speed", "replicas", "per_hour", "per_million",
+    "engine", "rank", "measured", "streams", "speed", "loss", "replicas", "per_hour", "per_million",
 )  # fmt: skip
 NUMBERS = frozenset(COLUMNS[3:])
 
@@ -39,10 +46,8 @@ def decision_guide(data: StudyData) -> Fragment | NoData:
 
 def first_question(points: list[Point], data: StudyData) -> Wanted:
     """Return a question that the points can answer: their commonest lengths, one request/s."""
-    lengths = [(p.input_tokens, p.output_tokens) for p in points]
-    inputs, outputs = max(sorted(set(lengths)), key=lengths.count)
     price = data.study.get("hourly_price")
-    return Wanted(1.0, inputs, outputs, price=float(price) if price else None)
+    return Wanted(1.0, *commonest_lengths(points), price=float(price) if price else None)
 
 
 def embedded(points: list[Point], language: Language) -> str:
@@ -66,7 +71,7 @@ def cells(choice: Choice, language: Language) -> list[str]:
     """Return a row's texts, as template/guide.js writes them too."""
     at = say("guide.page.lengths", language, input=choice.input_tokens, output=choice.output_tokens)
     if choice.point is None:
-        return [choice.engine, say("guide.page.none", language), at, *[NONE] * 5]
+        return [choice.engine, say("guide.page.none", language), at, *[NONE] * 6]
     rank = str(choice.rank)
     if choice.undecided:
         rank = say("guide.page.undecided", language, rank=rank)
@@ -76,6 +81,7 @@ def cells(choice: Choice, language: Language) -> list[str]:
         at,
         str(choice.point.concurrency),
         _span(choice.point),
+        figure(None if choice.loss is None else 100 * choice.loss),
         _replicas(choice),
         figure(choice.per_hour),
         figure(choice.per_million),

@@ -7,6 +7,7 @@ import pytest
 from claims_runs import CPU_HOST, GPU_HOST, run_cells, study
 
 from enginebook.claims import Workload, decision_rules, effort, guide, load_register, rank
+from enginebook.claims.need import next_run
 from enginebook.errors import InputError
 
 LOADS = (1, 2, 4, 8, 16)
@@ -189,7 +190,14 @@ def test_what_would_settle_an_open_row():
     tight = rank(Workload(512, 128, ttft_limit_ms=5.0), served({"a": 1.0}, latency={"a": 10.0}))
     assert "lighter load" in tight["next_run"][0]
     settled = rank(CHAT, served({"a": 1.0, "b": 1.25}))
-    assert settled["next_run"].null_count() == 2
+    assert settled["next_run"].null_count() == settled["next_kind"].null_count() == 2
+    on_the_margin = {
+        "verdict": "undecided", "scenario": "sweep", "blocks_needed": None, "n_blocks": 6,
+        "measured_input_tokens": 512, "measured_output_tokens": 128,
+    }  # fmt: skip
+    found = next_run(on_the_margin, CHAT)
+    assert found is not None
+    assert found.text.startswith("none: more blocks will hardly tell")
 
 
 def test_the_whole_guide_in_one_call():

@@ -98,7 +98,7 @@ def test_an_engine_has_its_colour_in_every_chart(name: str, parts: StudyData) ->
     colours = [s["range"] for s in found if str(s["range"][0]).startswith("#")]
     for one in colours:
         assert one == [theme.colour(engine)[0] for engine in parts.engines]
-    assert colours or name in {"memory", "time_to_serve", "claims_overview"}
+    assert colours or name in {"memory", "time_to_serve", "claims_overview", "hypotheses"}
 
 
 def test_every_colour_of_a_chart_has_a_dark_partner(parts: StudyData) -> None:

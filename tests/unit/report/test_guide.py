@@ -49,6 +49,14 @@ def test_hosts_and_cost_follow_from_the_measured_rate() -> None:
     assert choose(POINTS, Wanted(100, 64, 32))[0].per_hour is None
 
 
+def test_what_a_wrong_choice_loses() -> None:
+    best, other = choose(POINTS, Wanted(1, 64, 32))
+    assert (best.loss, other.engine) == (0.0, "a")
+    assert other.loss == pytest.approx(1 - 60 * 8**0.8 / (50 * 8**0.9))
+    alone = choose([point("slow", 1, 500.0, ttft_p95_ms=9000.0), *POINTS], Wanted(1, 64, 32, 1000))
+    assert alone[-1].loss is None
+
+
 def test_an_engine_that_meets_nothing_has_no_rank_and_stands_last() -> None:
     slow = [point("slow", 1, 500.0, ttft_p95_ms=9000.0), *POINTS]
     last = choose(slow, Wanted(1, 64, 32, ttft_ms=1000))[-1]

@@ -3,6 +3,7 @@
 from enginebook.report.charts.base import Drawing
 from enginebook.report.charts.claims import claims_overview
 from enginebook.report.charts.ecdf import ecdf
+from enginebook.report.charts.hypotheses import hypotheses
 from enginebook.report.charts.latency import itl, tpot, ttft
 from enginebook.report.charts.launch import time_to_serve
 from enginebook.report.charts.memory import memory
@@ -23,6 +24,7 @@ __all__ = [
     "claims_overview",
     "conversations",
     "ecdf",
+    "hypotheses",
     "itl",
     "memory",
     "memory_states",

@@ -1,5 +1,6 @@
 """Tables of a study. Each takes a `StudyData` and returns a table, or why there is none."""
 
+from enginebook.report.tables.advice import decision_tree, features, ranking
 from enginebook.report.tables.answers import accuracy, same_text
 from enginebook.report.tables.arms import arm_comparison, arms
 from enginebook.report.tables.citation import citation
@@ -39,10 +40,12 @@ __all__ = [
     "claims",
     "comparisons",
     "conversations",
+    "decision_tree",
     "downloads",
     "effort",
     "energy",
     "failures",
+    "features",
     "flagged",
     "host",
     "installs",
@@ -53,6 +56,7 @@ __all__ = [
     "parameters",
     "prefix_reuse",
     "probes",
+    "ranking",
     "repeat",
     "same_text",
     "simulations",

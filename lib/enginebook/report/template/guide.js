@@ -40,6 +40,7 @@
       if (!mine.point) return;
       const rivals = found.filter((other) => other.point && other !== mine).map((other) => other.point);
       mine.rank = 1 + rivals.filter((rival) => above(rival, mine.point)).length;
+      mine.loss = 1 - mine.point.value / Math.max(mine.point.value, ...rivals.map((rival) => rival.value));
       mine.undecided = rivals.some((rival) => !above(rival, mine.point) && !above(mine.point, rival));
     });
     const key = (c) => [c.rank ?? Infinity, -(c.point?.value ?? 0)];
@@ -51,12 +52,12 @@
   };
   const cells = (c, words) => {
     const at = fill(words.lengths, { input: c.input_tokens, output: c.output_tokens });
-    if (!c.point) return [c.engine, words.none, at, NONE, NONE, NONE, NONE, NONE];
+    if (!c.point) return [c.engine, words.none, at, NONE, NONE, NONE, NONE, NONE, NONE];
     const { value, low, high } = c.point;
     const span = low === null || high === null ? figure(value) : `${figure(value)} (${figure(low)} \u2013 ${figure(high)})`;
     const hosts = c.most === null || c.most === c.replicas ? `${c.replicas}` : `${c.replicas} \u2013 ${c.most}`;
     const rank = c.undecided ? fill(words.undecided, { rank: c.rank }) : `${c.rank}`;
-    return [c.engine, rank, at, `${c.point.concurrency}`, span, hosts, figure(c.per_hour), figure(c.per_million)];
+    return [c.engine, rank, at, `${c.point.concurrency}`, span, figure(100 * c.loss), hosts, figure(c.per_hour), figure(c.per_million)];
   };
 
   document.querySelectorAll(".eb-guide").forEach((root) => {
