@@ -24,6 +24,8 @@ import psutil
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel", "sinfo", "srun")
 NODES = ("n1", "n2")
+CPUS = 4
+"""Of each node, as Slurm counts; jobs that mostly wait need not wait for one another."""
 START_TIMEOUT_S = 60.0
 USUAL_PLACE = Path("/etc/slurm/slurm.conf")
 CONFIG = """\
@@ -53,6 +55,7 @@ SwitchType=switch/none
 MinJobAge=900
 KillWait=10
 SlurmdTimeout={dead_after_s}
+SlurmdParameters=config_overrides
 ReturnToService=2
 NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} {size} Feature=old
 NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} {size} Feature=new
@@ -111,6 +114,10 @@ class Cluster:
         lines = self.ask("squeue", "--noheader", "--format=%i|%k|%T").splitlines()
         rows = [line.split("|") for line in lines]
         return {number: rule for number, rule, state in rows if state in {"PENDING", "RUNNING"}}
+
+    def node_of(self, job: str) -> str:
+        """Return where a job runs."""
+        return self.ask("squeue", "--noheader", "--format=%N", "-j", job).strip()
 
     def taken(self) -> Counter[str]:
         """Return how many jobs each rule has had, those that ended among them."""
@@ -192,7 +199,7 @@ def slurm(folder: Path, *, dead_after_s: int = 30) -> Iterator[Cluster]:
         host=socket.gethostname().split(".")[0],
         folder=folder,
         ports=free_ports(3),
-        size=SIZE.format(cpus=os.cpu_count() or 1),
+        size=SIZE.format(cpus=CPUS),
         dead_after_s=dead_after_s,
     )
     (folder / "slurm.conf").write_text(config)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,27 +16,28 @@ import slurm_support
 import yaml
 from slurm_support import Cluster, wait_until
 
+from enginebook.errors import INTERRUPTED
 from enginebook.load import Target, Workload
 from enginebook.load.reference import reference_server
 from enginebook.load.remote import Hosts, run_remote
 from enginebook.load.remote_wire import SECRET_VARIABLE
 from enginebook.metrics import summarise
 from enginebook.paths import params_dir
-from enginebook.pipeline.executors_slurm import prefix_of
+from enginebook.store import read_json
 
 LIMIT_S = 600
 RUN = [sys.executable, "-m", "enginebook.cli", "run"]
 SLURM = ["--executor", "slurm", "--cluster", "poll_s=1", "--cluster", "memory_mb=500",
          "--cluster", "cpus=1"]  # fmt: skip
-WORKERS = Path(__file__).parents[2] / "deploy" / "slurm" / "load_workers.sbatch"
-SMOKE = {
+DEPLOY = Path(__file__).parents[2] / "deploy" / "slurm"
+SMOKE: dict[str, Any] = {
     "study": "smoke_slurm",
     "engines": [{"name": "sim-a", "recipe": "simulated"}],
     "scenarios": [
         {"use": "throughput", "concurrency": [1], "input_tokens": 32, "output_tokens": 8,
          "requests_per_stream": 4, "min_requests": 4, "warmup_per_stream": 1, "precision": None},
-        {"use": "online_slo_cpu", "rate": 10, "seconds": 15, "min_requests": 10,
-         "max_seconds": 20, "search": False},
+        {"use": "online_slo_cpu", "rate": 10, "seconds": 8, "min_requests": 10,
+         "max_seconds": 12, "search": False},
     ],
 }  # fmt: skip
 """The smoke study with one engine, and a second cell that lasts until its job is killed."""
@@ -50,7 +51,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with slurm_support.slurm(tmp_path_factory.mktemp("slurm"), dead_after_s=10) as running:
+    with slurm_support.slurm(tmp_path_factory.mktemp("slurm"), dead_after_s=6) as running:
         yield running
 
 
@@ -82,16 +83,13 @@ class Run:
         out, err = self.process.communicate(timeout=LIMIT_S)
         assert (self._folder / "out.json").is_file(), out + err
         logs = "\n".join(p.read_text() for p in self.outputs.glob("runs/*/snakemake/engine.log"))
-        outcome = json.loads((self._folder / "out.json").read_text())
+        outcome = read_json(self._folder / "out.json")
         return {**outcome, "said": out + err + logs}
 
     def kill(self) -> None:
         if self.process is not None and self.process.poll() is None:
             self.process.kill()  # its guard ends what it started
             self.process.communicate()
-
-    def running(self, stage: str) -> bool:
-        return any(self.outputs.glob(f"stages/{stage}-*/running.json"))
 
 
 @pytest.fixture
@@ -130,25 +128,28 @@ def job_of(cluster: Cluster, rule: str) -> str:
     return number
 
 
-def measured(run: Run) -> dict[Path, int]:
-    """Return the load cells that are there, and when they were written."""
-    return {p: p.stat().st_mtime_ns for p in run.outputs.glob("cells/*/cell.json")}
+def cells_of(run: Run, block: int) -> dict[Path, int]:
+    """Return the load cells of a block that are there, and when they were written."""
+    found = {p: p.stat().st_mtime_ns for p in run.outputs.glob("cells/*/cell.json")}
+    return {p: at for p, at in found.items() if read_json(p)["cell"]["block"] == block}
 
 
 def test_the_smoke_study_with_a_cancelled_job_and_a_dead_node(smoke: Run, cluster: Cluster) -> None:
-    before = cluster.taken()
+    before, kept, nodes = cluster.taken(), {}, []
     smoke.start()
     # Block 0 is measured on the first node, block 1 on the second, at the same time.
-    both = [f"load-sim-a-b{block}" for block in (0, 1)]
-    wait_until(lambda: all(map(smoke.running, both)), "the loads did not begin", LIMIT_S)
-    wait_until(lambda: len(measured(smoke)) == 2, "the first cells were not measured", LIMIT_S)
-    kept = measured(smoke)
-    numbers = [job_of(cluster, stage.replace("-", "_")) for stage in both]
-    nodes = [cluster.ask("squeue", "-h", "--format=%N", "-j", n).strip() for n in numbers]
-    assert nodes == ["n1", "n2"]
-    cluster.ask("scancel", numbers[0])
+    both = ["load-sim-a-b0", "load-sim-a-b1"]
+    wait_until(lambda: cells_of(smoke, 0), "no cell was measured on n1", LIMIT_S)
+    kept |= cells_of(smoke, 0)
+    job = job_of(cluster, "load_sim_a_b0")
+    nodes.append(cluster.node_of(job))
+    cluster.ask("scancel", job)
+    wait_until(lambda: cells_of(smoke, 1), "no cell was measured on n2", LIMIT_S)
+    kept |= cells_of(smoke, 1)
+    nodes.append(cluster.node_of(job_of(cluster, "load_sim_a_b1")))
     cluster.kill_node("n2")
     outcome = smoke.finish()
+    assert nodes == ["n1", "n2"]
     assert outcome["exit_status"] == 0, outcome["said"]
     # Exactly these two are taken again, and of them what was measured before is kept.
     stages = {s["name"]: s["placement"] for s in outcome["stages"]}
@@ -156,42 +157,55 @@ def test_the_smoke_study_with_a_cancelled_job_and_a_dead_node(smoke: Run, cluste
     assert {name: jobs[name.replace("-", "_")] for name in stages} == {
         name: 2 if name in both else 1 for name in stages
     }
-    assert kept.items() <= measured(smoke).items()
-    assert len(measured(smoke)) == 4
+    cells = cells_of(smoke, 0) | cells_of(smoke, 1)
+    assert kept.items() <= cells.items()
+    assert len(cells) == 2 * len(SMOKE["scenarios"])
     assert stages["load-sim-a-b1"]["node"] == "n1"
     assert len({p["job"] for p in stages.values()}) == len(stages)
     assert len({p["class"] for p in stages.values()}) == 1
-    manifest = json.loads((smoke.outputs / "runs" / outcome["run"] / "manifest.json").read_text())
+    manifest = read_json(smoke.outputs / "runs" / outcome["run"] / "manifest.json")
     assert {s["name"]: s["placement"] for s in manifest["outcome"]["stages"]} == stages
     assert manifest["host_id"] == stages["host"]["class"]
     assert Path(outcome["report"]).is_file()
     assert not cluster.jobs()
 
 
-def test_a_stage_that_fails_by_itself_is_not_measured_again(mini: Run, cluster: Cluster) -> None:
+def assert_all_is_over(run: Run, cluster: Cluster, family: list[psutil.Process]) -> None:
+    wait_until(lambda: not cluster.jobs(), f"jobs are left: {cluster.jobs()}", 60)
+    _, alive = psutil.wait_procs(family, timeout=30)
+    assert not [p for p in alive if p.status() != psutil.STATUS_ZOMBIE]
+
+
+def test_a_stage_that_fails_is_not_measured_again_and_ctrl_c_ends_the_others(
+    mini: Run, cluster: Cluster
+) -> None:
     before = cluster.taken()
-    mini.start("--cluster", "retries=1", FAIL="install")
+    mini.start("--cluster", "retries=1", FAIL="install", SLEEP_HOST="600")
+    # The second job finds the failure that the first one left, and refuses.
+    again = "install-one failed in the attempt before"
+    logs = mini.outputs / ".snakemake" / "slurm_logs" / "rule_install_one"
+    wait_until(lambda: any(again in p.read_text() for p in logs.glob("*.log")), again, LIMIT_S)
+    wait_until(lambda: "host" in started(mini), "no other stage began", LIMIT_S)
+    family = [p for p in psutil.process_iter() if ours(p, mini.outputs.parent)]
+    assert len(family) > 4
+    assert mini.process is not None
+    mini.process.send_signal(signal.SIGINT)
     outcome = mini.finish()
-    assert outcome["exit_status"] == 1
-    assert "planted failure" in outcome["said"]
+    assert_all_is_over(mini, cluster, family)
+    assert outcome["exit_status"] == INTERRUPTED
     assert started(mini).count("install-one") == 1
-    assert (cluster.taken() - before)["install_one"] == 2  # the second refused the known failure
+    assert (cluster.taken() - before)["install_one"] == 2
+    assert "planted failure" in outcome["said"]
     assert "--executor slurm" in outcome["said"]
 
 
-@pytest.mark.parametrize("how", ["ctrl-c", "kill -9"])
-def test_jobs_end_with_their_run(mini: Run, cluster: Cluster, how: str) -> None:
+def test_jobs_end_with_a_run_that_is_killed(mini: Run, cluster: Cluster) -> None:
     mini.start(SLEEP_HOST="600")
     wait_until(lambda: "host" in started(mini), "no stage began", LIMIT_S)
     family = [p for p in psutil.process_iter() if ours(p, mini.outputs.parent)]
     assert len(family) > 4
-    assert mini.process is not None
-    mini.process.send_signal(2 if how == "ctrl-c" else 9)
-    mini.process.communicate(timeout=120)
-    wait_until(lambda: not cluster.jobs(), f"jobs are left: {cluster.jobs()}", 60)
-    _, alive = psutil.wait_procs(family, timeout=30)
-    assert not [p for p in alive if p.status() != psutil.STATUS_ZOMBIE]
-    assert prefix_of(mini.outputs).startswith("enginebook-")
+    mini.kill()
+    assert_all_is_over(mini, cluster, family)
 
 
 def ours(process: psutil.Process, root: Path) -> bool:
@@ -219,7 +233,11 @@ def test_load_workers_come_as_slurm_jobs(
 
     def submit(here: str) -> None:
         size = ["--nodes=2", "--cpus-per-task=1", "--mem=500", f"--output={tmp_path / 'said'}"]
-        jobs.append(cluster.ask("sbatch", "--parsable", *size, str(WORKERS), here).strip())
+        jobs.append(
+            cluster.ask(
+                "sbatch", "--parsable", *size, str(DEPLOY / "load_workers.sbatch"), here
+            ).strip()
+        )
 
     hosts = Hosts(listen=("127.0.0.1", 0), count=2, on_listen=submit)
     workload = Workload(concurrency=4, requests=24, input_tokens=16, output_tokens=8, seed=5)
@@ -233,3 +251,30 @@ def test_load_workers_come_as_slurm_jobs(
     assert all(h["clock"]["bound_us"] < 100_000 for h in found)
     where = ["squeue", "-h", "--states=all", "--format=%T %N", "-j", jobs[0]]
     wait_until(lambda: cluster.ask(*where).strip() == "COMPLETED n[1-2]", (tmp_path / "said").name)
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_an_engine_over_hosts_is_started_once_a_host(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, engine: str
+) -> None:
+    """The engine is a program that tells its words; no host here has GPUs."""
+    program = tmp_path / {"vllm": "vllm", "sglang": "python"}[engine]
+    program.write_text(f'#!/bin/sh\necho "$*" > "{tmp_path}/words-$SLURM_NODEID"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    size = [
+        "--gpus-per-node=0",
+        "--mem=100",
+        "--time=1",
+        "--chdir=/",
+        f"--output={tmp_path / 'said'}",
+    ]
+    script = str(DEPLOY / "engine_over_hosts.sbatch")
+    cluster.ask("sbatch", "--wait", *size, script, engine, "some/model", "--seed", "1")
+    first, second = [(tmp_path / f"words-{n}").read_text().split() for n in (0, 1)]
+    for rank, words in enumerate((first, second)):
+        assert words[words.index("--node-rank") + 1] == str(rank)
+        assert words[words.index("--nnodes") + 1] == "2"
+        assert words[words.index("--seed") + 1] == "1"
+    assert ("--headless" in second) == (engine == "vllm")
+    assert "--headless" not in first
