@@ -69,7 +69,7 @@ def copied(arguments: argparse.Namespace, target: Path) -> Place:
     for cell in (outputs / "cells").iterdir():
         (target / "cells" / cell.name).symlink_to(cell.resolve())
     if arguments.run:
-        shutil.copytree(run, target / "runs" / run.name)
+        shutil.copytree(run, target / "runs" / run.name, symlinks=True)
     return Place(plan, root, target)
 
 
