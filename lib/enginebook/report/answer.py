@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 from enginebook.report.data import StudyData
 from enginebook.report.doubts import doubts
-from enginebook.report.findings import findings, headline
+from enginebook.report.findings import MOST_NAMED, findings, headline
 from enginebook.report.fragment import Fragment, safe
 from enginebook.report.text import count, listing, say
 
@@ -37,8 +38,7 @@ def caveats(data: StudyData) -> Fragment:
 def _facts(data: StudyData) -> str:
     """Return one line: engines with versions, model, machine, blocks."""
     language = data.language
-    versions = dict(data.installs.select("engine", "version").iter_rows())
-    engines = listing([f"{e} {versions.get(e) or ''}".strip() for e in data.engines], language)
+    engines = listing(_engines(data), language)
     return say(
         "page.facts",
         language,
@@ -47,6 +47,19 @@ def _facts(data: StudyData) -> str:
         machine=machine_name(data.host) or say("page.unnamed_machine", language),
         blocks=count(data.blocks, "block", language),
     )
+
+
+def _engines(data: StudyData) -> list[str]:
+    """Return engines with their versions; many set-ups of the same engines count once each."""
+    versions = dict(data.installs.select("engine", "version").iter_rows())
+    kinds = dict(data.arms.select("engine", "engine_id").iter_rows())
+    if len(data.engines) <= MOST_NAMED:
+        return [f"{e} {versions.get(e) or ''}".strip() for e in data.engines]
+    named = [f"{kinds.get(e) or e} {versions.get(e) or ''}".strip() for e in data.engines]
+    return [
+        text if n == 1 else say("page.setups", data.language, engine=text, n=n)
+        for text, n in Counter(named).items()
+    ]
 
 
 def model_name(data: StudyData) -> str:

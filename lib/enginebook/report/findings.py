@@ -10,13 +10,22 @@ from enginebook.report.charts.launch import totals
 from enginebook.report.data import StudyData
 from enginebook.report.doubts import doubts
 from enginebook.report.numbers import seconds
-from enginebook.report.outcome import Load, Outcome, compare, outcome, outcomes, sweep
+from enginebook.report.outcome import (
+    Outcome,
+    comparable,
+    compare,
+    outcome,
+    outcomes,
+    shared,
+    sweep,
+)
 from enginebook.report.text import Language, count, listing, say
 from enginebook.report.wording import Place, capital, metric_name, sentence
 from enginebook.stats import PRIMARY
 
 __all__ = ["doubts", "findings", "headline"]
 
+MOST_NAMED = 4  # engines in one sentence
 THROUGHPUT, TTFT, TPOT = "output_tokens_per_s", "ttft_p50_ms", "tpot_p50_ms"
 
 
@@ -94,7 +103,7 @@ def _rest(found: list[Outcome], language: Language) -> str:
 
 
 def _throughput(data: StudyData, language: Language) -> str:
-    loads = _shared(data, sweep(data, THROUGHPUT, "concurrency"), THROUGHPUT)
+    loads = shared(data, sweep(data, THROUGHPUT, "concurrency"), THROUGHPUT)
     if not loads:
         return _nothing(THROUGHPUT, language)
     heavy, light = outcome(data, loads[-1], THROUGHPUT), outcome(data, loads[0], THROUGHPUT)
@@ -112,24 +121,19 @@ def _ttft(data: StudyData, language: Language) -> str:
     loads = sweep(data, TTFT, "input_tokens")
     if len(loads) < 2:  # noqa: PLR2004 - one length is no sweep: take the lightest load instead
         what, loads = "concurrency", sweep(data, TTFT, "concurrency")[:1]
-    loads = _shared(data, loads, TTFT)
+    loads = shared(data, loads, TTFT)
     found = outcome(data, loads[-1], TTFT) if loads else None
     if found is None:
         return _nothing(TTFT, language)
     return sentence(found, language, what) + say("sentence.end", language)
 
 
-def _shared(data: StudyData, loads: list[Load], metric: str) -> list[Load]:
-    """Return the loads with a value for most engines: a lone survivor of a sweep proves nothing."""
-    values = pl.col("value").is_not_null()
-    seen = [load.rows(data.points.filter(values), metric)["engine"].n_unique() for load in loads]
-    return [load for load, n in zip(loads, seen, strict=True) if n == max(seen)]
-
-
 def _serve(data: StudyData, language: Language) -> str:
     total = totals(data)
     if total.is_empty():
         return say("finding.no_launch", language)
+    if total.height > MOST_NAMED:  # the other arms stand in the chart
+        total = total.filter(pl.col("engine").is_in(comparable(data, data.engines)))
     parts = []
     for row in total.iter_rows(named=True):
         spread = say("finding.once", language)

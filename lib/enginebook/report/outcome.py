@@ -211,3 +211,10 @@ def sweep(data: StudyData, metric: str, axis: str) -> list[Load]:
     # of equally wide groups, that of the scenario which sweeps most: not a baseline of another kind
     best = max(groups.values(), key=lambda group: (len(group), wide[group[0].scenario]))
     return sorted(best, key=lambda load: int(getattr(load, axis)))
+
+
+def shared(data: StudyData, found: list[Load], metric: str) -> list[Load]:
+    """Return the loads with a value for most engines: a lone survivor of a sweep proves nothing."""
+    values = pl.col("value").is_not_null()
+    seen = [load.rows(data.points.filter(values), metric)["engine"].n_unique() for load in found]
+    return [load for load, n in zip(found, seen, strict=True) if n == max(seen)]

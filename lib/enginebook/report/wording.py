@@ -14,8 +14,15 @@ Place = Literal["concurrency", "input_tokens", "full"]
 
 
 def metric_name(metric: str, language: Language) -> str:
-    """Return a metric in words, without its unit; an unknown one keeps its own name."""
-    return known(f"metric.{metric}", language, metric.replace("_", " "))
+    """Return a metric in words, without its unit; an unknown one keeps its own name.
+
+    Metrics of one objective carry its name after a dot: ``slo_share.chat``.
+    """
+    family, _, objective = metric.partition(".")
+    words = known(f"metric.{family}", language, family.replace("_", " "))
+    if not objective:
+        return words
+    return say("metric.of_objective", language, metric=words, name=objective)
 
 
 def unit(metric: str, language: Language) -> str:

@@ -157,6 +157,19 @@ def test_several_scenarios_stand_in_panels(data: StudyData) -> None:
     assert "input and 32 output tokens" in made["usermeta"]["title"]
 
 
+def test_the_sweep_of_the_findings_stands_first_and_names_the_chart(data: StudyData) -> None:
+    row = data.points.filter(pl.col("metric") == "output_tokens_per_s").row(0, named=True)
+    other = [
+        {**row, "scenario": "a_first", "engine": e, "concurrency": c, "value": 900.0 * c}
+        for e in ("llamacpp", "vllm")
+        for c in (1, 2)
+    ]
+    more = pl.DataFrame(other, schema=data.points.schema)
+    made = spec("throughput", replace(data, points=pl.concat([more, data.points])))
+    assert made["facet"]["sort"] == ["throughput", "a_first"]
+    assert "8 streams" in made["usermeta"]["title"]
+
+
 def test_the_description_holds_every_drawn_value(data: StudyData) -> None:
     described = spec("ttft", data)["description"]
     for engine in ("llamacpp", "vllm"):

@@ -11,6 +11,7 @@ import pytest
 import sample_study
 
 from enginebook.report import StudyData, answer, caveats, doubts, findings, headline, schema
+from enginebook.report.wording import metric_name
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
@@ -213,3 +214,26 @@ def test_the_first_screen_holds_it_all_and_escapes_it(data: StudyData) -> None:
     assert headline(data) in shown.plain
     assert "llamacpp 0.3.5 and vllm 0.32.0" in shown.plain
     assert caveats(data).html.count("<li>") == len(doubts(data))
+
+
+def test_many_set_ups_of_one_engine_are_named_once(data: StudyData) -> None:
+    labels = [f"vllm-{n}" for n in range(5)]
+    kinds = [{"engine": e, "engine_id": "vllm"} for e in labels]
+    versions = [{"engine": e, "version": "0.32.0"} for e in labels]
+    points = pl.concat([data.points.head(1).with_columns(engine=pl.lit(e)) for e in labels])
+    study = {**data.study, "engines": [{"name": e} for e in labels]}
+    wide = replace(
+        data,
+        points=points,
+        launches=data.launches.clear(),
+        memory=data.memory.clear(),
+        arms=pl.DataFrame(kinds, schema=data.arms.schema),
+        installs=pl.DataFrame(versions, schema=data.installs.schema),
+        manifest={**data.manifest, "study": study},
+    )
+    assert answer(wide).plain.startswith("vllm 0.32.0 in 5 set-ups · ")
+
+
+def test_metrics_of_an_objective_carry_its_name() -> None:
+    assert metric_name("slo_share.chat", "en") == "share within the objective: chat"
+    assert metric_name("itl_p50_ms", "en") == "time between tokens, median"

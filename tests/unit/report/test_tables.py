@@ -128,6 +128,20 @@ def test_one_block_marks_nothing(one_block: StudyData) -> None:
     assert {row[-1] for row in rows_of(tables.summary(one_block))} == {"undecided"}
 
 
+def test_the_summary_leaves_out_engines_that_its_loads_did_not_ask(data: StudyData) -> None:
+    points = data.points.with_columns(
+        pl.when(pl.col("scenario") == "throughput").then(pl.col("engine")).otherwise(pl.lit("vllm"))
+        .alias("engine")
+    )  # fmt: skip
+    elsewhere = points.filter(pl.col("engine") == "vllm").head(1).with_columns(
+        engine=pl.lit("llamacpp"), scenario=pl.lit("elsewhere"), concurrency=pl.lit(3, pl.Int64)
+    )  # fmt: skip
+    wide = replace(data, points=pl.concat([points.filter(engine="vllm"), elsewhere]))
+    heads = [h.get_text() for h in parsed(tables.summary(wide)).select("th")]
+    assert "vllm" in heads
+    assert "llamacpp" not in heads
+
+
 def test_comparisons_name_every_pair(data: StudyData, three: StudyData) -> None:
     assert len(rows_of(tables.comparisons(data))) == 21
     assert len(rows_of(tables.comparisons(three))) == 63
@@ -222,6 +236,12 @@ def test_accuracy_stands_beside_its_reference(data: StudyData) -> None:
     assert shown[1][3:6] == ["a", "9", "1"]
     none = tables.accuracy(replace(data, accuracy=()))
     assert none.plain.endswith("(invented weights, or an older run)")
+
+
+def test_parameters_that_were_left_at_nothing_are_left_out(data: StudyData) -> None:
+    study = {"a": None, "b": [], "c": {"d": None}, "e": 0, "f": False, "g": [{"h": 1, "i": None}]}
+    shown = rows_of(tables.parameters(replace(data, manifest={**data.manifest, "study": study})))
+    assert [row[0] for row in shown] == ["e", "f", "g › 1 › h"]
 
 
 def test_facts_have_their_units(data: StudyData) -> None:

@@ -18,10 +18,11 @@ PACKAGE = Path(report.__file__).parent
 SAYING = {"say", "count", "known", "no_data", "_facts", "texts"}
 # Groups whose keys are made from data, or that the template takes whole
 BY_DATA = (
-    "advice.", "arm.", "axis.", "because.", "brief.", "cellname.", "chart.ecdf.", "component.", "count.",
+    "advice.", "arm.", "axis.", "because.", "brief.", "cellname.", "chart.ecdf.",
+    "component.", "count.",
     "fact.", "feature.", "flag.", "format.", "frame.", "guide.", "index.", "install.", "kind.",
-    "list.", "metric.", "page.", "pair.", "part.", "phase.", "probed.", "section.", "series.", "short.", "side.",
-    "state.", "topic.", "verdict.", "word.", "yesno.",
+    "list.", "metric.", "page.", "pair.", "part.", "phase.", "probed.", "section.",
+    "series.", "short.", "side.", "state.", "topic.", "verdict.", "word.", "yesno.",
 )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from enginebook.report.charts import base
 from enginebook.report.data import StudyData
 from enginebook.report.fragment import NoData
 from enginebook.report.numbers import figure
-from enginebook.report.outcome import LOAD, PLAIN, Load, outcome
+from enginebook.report.outcome import LOAD, PLAIN, Load, outcome, shared, sweep
 from enginebook.report.text import Language, count, listing, say
 from enginebook.report.wording import Place, metric_name, sentence, unit
 
@@ -78,8 +78,16 @@ def _points(data: StudyData, curve: Curve) -> pl.DataFrame:
     if widest == 1 and axis != "concurrency":
         return frame.clear()
     frame = frame.filter(pl.col("_width") >= min(2, widest)).sort(*rest, axis, "engine")
-    kept = frame.select(rest).unique(maintain_order=True).head(MOST_PANELS)
-    frame = frame.join(kept, on=rest, how="semi", maintain_order="left")
+    # the sweep of which the findings speak comes first, and is never left out
+    main = {tuple(getattr(load, n) for n in rest) for load in sweep(data, curve.metric, axis)}
+    kept = frame.select(rest).unique(maintain_order=True)
+    first = [row in main for row in kept.iter_rows()]
+    kept = kept.with_columns(_first=pl.Series(first)).sort(
+        "_first", descending=True, maintain_order=True
+    )
+    kept = kept.head(MOST_PANELS).with_row_index("_panel")
+    frame = frame.join(kept, on=rest, how="inner", maintain_order="left")
+    frame = frame.sort("_panel", maintain_order=True).drop("_panel", "_first")
     varied = [name for name in rest if kept[name].n_unique() > 1]
     return frame.with_columns(
         x=pl.col(axis),
@@ -228,10 +236,14 @@ def _label_layer(labels: pl.DataFrame, x: alt.X, y: alt.Y, data: StudyData) -> a
 
 def _title(data: StudyData, curve: Curve, points: pl.DataFrame) -> str:
     """Return the finding at the far end of the axis, where the engines differ in practice."""
+    swept = shared(data, sweep(data, curve.metric, curve.column()), curve.metric)
     end = points.filter(pl.col("x") == pl.col("x").max().over("panel"))
     full = end.group_by([*LOAD], maintain_order=True).agg(pl.col("engine").n_unique())
     at = full.sort("engine", descending=True, maintain_order=True).row(0, named=True)
+    drawn = {Load(*row) for row in points.select(LOAD).iter_rows()}
     load = Load(*(at[name] for name in LOAD))
+    if swept and swept[-1] in drawn:
+        load = swept[-1]
     found = outcome(data, load, curve.metric)
     if found is None:
         raise AssertionError("a drawn point has no outcome")

@@ -81,9 +81,17 @@ def _level_value(value: float | None) -> str:
 
 
 def parameters(data: StudyData) -> Fragment | NoData:
-    """Return every parameter of the study, folded."""
+    """Return every parameter of the study that is set, folded."""
     fold = say("table.parameters_fold", data.language)
-    return _facts(data.study, "table.parameters", "nodata.manifest", data.language, fold)
+    return _facts(_set(data.study), "table.parameters", "nodata.manifest", data.language, fold)
+
+
+def _set(value: Any) -> Any:
+    """Return a parameter without the parts that were left at nothing."""
+    if isinstance(value, Mapping):
+        kept = {k: _set(v) for k, v in value.items()}
+        return {k: v for k, v in kept.items() if v is not None and v not in ({}, [], ())}
+    return [_set(v) for v in value] if isinstance(value, list | tuple) else value
 
 
 def manifest(data: StudyData) -> Fragment | NoData:

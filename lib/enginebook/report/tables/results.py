@@ -30,12 +30,10 @@ PAIR_TONES = {"better": "good", "worse": "bad", "tie": "open", "undecided": "ope
 def summary(data: StudyData) -> Fragment | NoData:
     """Return the main figures of each engine at the lightest and heaviest load, with verdicts."""
     language = data.language
-    engines = [e for e in data.engines if e in set(data.points["engine"].to_list())]
-    rows = [
-        _summary_row(data, load, metric, engines)
-        for metric, axis in SUMMARY
-        for load in _ends(sweep(data, metric, axis))
-    ]
+    chosen = [(m, load) for m, axis in SUMMARY for load in _ends(sweep(data, m, axis))]
+    seen = {e for m, load in chosen for e in load.rows(data.points, m)["engine"].to_list()}
+    engines = [e for e in data.engines if e in seen]
+    rows = [_summary_row(data, load, metric, engines) for metric, load in chosen]
     if not rows:
         return NoData(say("table.summary", language), say("nodata.points", language))
     columns = [

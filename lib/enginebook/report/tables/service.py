@@ -38,7 +38,7 @@ def starts(data: StudyData) -> Fragment | NoData:
     columns = [
         Column(say("table.engine", language), filtered=True),
         Column(say("table.arm", language), filtered=True),
-        Column(say("table.repeat", language), numeric=True),
+        Column(say("table.repetition", language), numeric=True),
         Column(capital(known("phase.ready", language, "ready")), numeric=True),
         Column(capital(known("phase.first_token", language, "first token")), numeric=True),
         Column(say("table.source", language)),
@@ -65,7 +65,7 @@ def swaps(data: StudyData) -> Fragment | NoData:
     columns = [
         Column(say("table.engine", language)),
         Column(say("table.to_model", language)),
-        Column(say("table.repeat", language), numeric=True),
+        Column(say("table.repetition", language), numeric=True),
         Column(say("table.outage", language), numeric=True),
         Column(say("table.failed_requests", language), numeric=True),
         Column(say("table.streams", language), numeric=True),
