@@ -79,7 +79,8 @@ UNSEEN = (
 )
 NOTEBOOK = '{"cells": [{"cell_type": "code", "source": "import os", "outputs": []}]}'
 LONG = "A" * 1_000_000
-EVIL = "".join((*HTML, *VEGA, *TERMINAL, *UNSEEN))
+# a carriage return takes what stands before it, so what shall be seen comes last
+EVIL = "".join((*TERMINAL, *UNSEEN, *VEGA, *HTML))
 # what stays of the texts above when nothing of them may act
 FORBIDDEN_CHARACTERS = "\x00\x07\x08\x1b\x9b\x7f\u202e\u2066\u2069\u200b\ufeff\U000e0041\u2028"
 

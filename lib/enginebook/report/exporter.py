@@ -11,6 +11,7 @@ from nbconvert.exporters import Exporter
 from traitlets import Unicode
 
 from enginebook.errors import InputError
+from enginebook.plain import neutral
 from enginebook.report import assets
 from enginebook.report.page import Page, build
 from enginebook.report.text import LANGUAGES, Language, catalogue
@@ -52,7 +53,7 @@ def to_html(page: Page, run: str = "") -> str:
         library=library,
         body_script=body,
         version=version("enginebook"),
-        run=run,
+        run=neutral(run),
     )  # fmt: skip
 
 

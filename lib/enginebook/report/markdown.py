@@ -56,6 +56,10 @@ class _Renderer(mistune.HTMLRenderer):
         # notebooks are not beside the report that was sent by mail
         return text if re.search(r"\.ipynb(#|$)", url) else super().link(text, url, title)
 
+    def image(self, text: str, url: str, title: str | None = None) -> str:
+        # a page that was sent by mail loads nothing, and asks nobody for anything
+        return super().image(text, url, title) if url.startswith("data:image/") else text
+
 
 def to_html(source: str, headings: Headings, language: Language) -> str:
     """Return Markdown as HTML and record its headings."""

@@ -88,7 +88,7 @@ def preformatted(text: str, name: str) -> str:
 
 def clean_html(source: str) -> str:
     """Return HTML that is well formed, runs nothing and loads nothing."""
-    soup = BeautifulSoup(source, "html.parser")
+    soup = BeautifulSoup(neutral(source), "html.parser")
     for tag in soup.find_all(FORBIDDEN):
         tag.decompose()
     for tag in soup.find_all():

@@ -54,7 +54,7 @@ def build(notebook: Mapping[str, Any], title: str | None, language: Language) ->
     language
         Text cells that are in the catalogue appear in this language.
     """
-    page = Page(title or _own_title(notebook), language)
+    page = Page(neutral(title or _own_title(notebook)), language)
     for cell in notebook["cells"]:
         if HIDDEN.isdisjoint(cell.get("metadata", {}).get("tags", [])):
             _add_cell(page, cell)

@@ -14,6 +14,7 @@ from typing import Any
 import altair as alt
 import vl_convert
 
+from enginebook.plain import neutral
 from enginebook.report import theme
 
 NAME = "enginebook"
@@ -31,6 +32,18 @@ def svg_of(spec: dict[str, Any]) -> str:
     return str(vl_convert.vegalite_to_svg(spec, vl_version=vegalite_version()))
 
 
+def plain_spec(value: Any) -> Any:
+    """Return a spec whose texts hold no control characters.
+
+    One in a title or a label (of an engine, of a model) makes the converter abort the process.
+    """
+    if isinstance(value, str):
+        return neutral(value)
+    if isinstance(value, dict):
+        return {neutral(k): plain_spec(v) for k, v in value.items()}
+    return [plain_spec(v) for v in value] if isinstance(value, list) else value
+
+
 def mimebundle(spec: dict[str, Any], **_options: object) -> dict[str, Any]:
     """Return the outputs of one chart.
 
@@ -45,7 +58,8 @@ def mimebundle(spec: dict[str, Any], **_options: object) -> dict[str, Any]:
             "this chart has no description; add .properties(description=...) that says in words "
             "what the chart shows"
         )
-    return {CHART_MIME: spec, SVG_MIME: svg_of(spec), "text/plain": description}
+    spec = plain_spec(spec)
+    return {CHART_MIME: spec, SVG_MIME: svg_of(spec), "text/plain": neutral(description)}
 
 
 def enable() -> None:
