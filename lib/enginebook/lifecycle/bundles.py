@@ -176,11 +176,11 @@ def check(directory: Path) -> None:
     """
     try:
         lines = (directory / SUMS).read_text(encoding="utf-8").splitlines()
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise InputError(
             f"{directory} is not a bundle: {error}", "name a bundle's folder"
         ) from None
-    expected = {name: digest for digest, name in (line.split("  ", 1) for line in lines)}
+    expected = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
     found = {str(p.relative_to(directory)): p for p in _files(directory)}
     odd = sorted(set(expected) ^ set(found))
     changed = [n for n in expected if n not in odd and _differs(found[n], expected[n])]
@@ -200,11 +200,15 @@ def _differs(path: Path, digest: str) -> bool:
 def read(directory: Path) -> Bundle:
     """Return a bundle whose files were checked."""
     check(directory)
-    facts = store.read_json(directory / FACTS)
-    if facts.get("format") != FORMAT:
-        raise InputError(f"{directory} has format {facts.get('format')}", "make the bundle again")
     keys = ("recipe", "version", "python", "torch", "torch_source")
-    return Bundle(directory, **{k: facts[k] for k in keys})
+    try:
+        facts = store.read_json(directory / FACTS)
+        told, known = facts.get("format"), {k: facts[k] for k in keys if facts["format"] == FORMAT}
+    except (OSError, ValueError, KeyError, AttributeError, RecursionError):
+        told, known = "none", {}
+    if not known:
+        raise InputError(f"{directory} has format {told}", "make the bundle again")
+    return Bundle(directory, **known)
 
 
 def pack(directory: Path, part_bytes: int | None = None) -> list[Path]:

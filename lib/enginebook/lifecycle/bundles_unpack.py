@@ -60,7 +60,7 @@ def read_facts(bundle: Path) -> dict[str, Any]:
     """
     try:
         facts = json.loads((bundle / FACTS).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise BundleError(f"{bundle} is not a bundle: {error}") from None
     if not isinstance(facts, dict) or facts.get("format") != FORMAT:
         raise BundleError(f"{bundle / FACTS} is not of format {FORMAT}")
