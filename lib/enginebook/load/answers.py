@@ -161,9 +161,9 @@ def _take_choice(answer: Answer, choice: Any) -> tuple[int, str | None]:
         return CONTENT, text
     delta = choice.get("delta") or choice.get("message")
     if isinstance(delta, dict):
-        kind, text = _delta(delta)
-        if text:
-            return kind, text
+        kind, shown = _delta(delta)
+        if shown:
+            return kind, shown
     return (FINISH if finish else EMPTY), None
 
 
