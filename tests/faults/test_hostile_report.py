@@ -15,7 +15,7 @@ import sample_notebook
 import sample_study
 from browser_support import Open, chromium, open_page
 from bs4 import BeautifulSoup
-from hostile_support import EVIL, FORBIDDEN_CHARACTERS, HTML, LONG, NOTEBOOK, SCRIPT, VEGA
+from hostile_support import EVIL, FORBIDDEN_CHARACTERS, HTML, LONG, NOTEBOOK, SCRIPT, VEGA, is_quiet
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
 
 from enginebook.report import StudyData, renderer, schema
@@ -169,6 +169,22 @@ def test_the_words_are_there_to_be_read(soup: BeautifulSoup) -> None:
     text = soup.get_text()
     assert text.count(SCRIPT) > 20
     assert "event.view.alert(1)" in text
+
+
+def test_the_executed_notebook_shows_words_too(page: Path) -> None:
+    """JupyterLab renders what a trusted notebook holds as it is: it must be safe by itself."""
+    notebook = nbformat.read(page.parents[1] / "notebook.ipynb", as_version=4)
+    own = [c for c in notebook.cells if c.cell_type == "code" and c.source.startswith("report.")]
+    shown = [o.data["text/html"] for c in own for o in c.outputs if "text/html" in o.data]
+    assert len(shown) > 20
+    for html in shown:
+        soup = BeautifulSoup(html, "html.parser")
+        scripts = [t for t in soup.find_all("script") if t.get("type") != "application/json"]
+        assert scripts + soup.find_all(["iframe", "img", "object", "embed", "meta", "base"]) == []
+        assert not [t for t in soup.find_all() if any(a.startswith("on") for a in t.attrs)]
+        assert not [c for c in FORBIDDEN_CHARACTERS if c in html]
+    plain = [o.data.get("text/plain", "") for c in own for o in c.outputs]
+    assert all(is_quiet(text) for text in plain)
 
 
 def test_specs_of_charts_are_data(page: Path) -> None:

@@ -29,10 +29,10 @@ class Fragment:
         include: Any = None,  # noqa: ARG002 - the signature is IPython's
         exclude: Any = None,  # noqa: ARG002
     ) -> Mapping[str, str]:
-        return {"text/html": self.html, "text/plain": self.plain}
+        return {"text/html": self.html, "text/plain": str(self)}
 
     def __str__(self) -> str:
-        return self.plain
+        return neutral(self.plain)
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class NoData:
         include: Any = None,  # noqa: ARG002 - the signature is IPython's
         exclude: Any = None,  # noqa: ARG002
     ) -> Mapping[str, str]:
-        return {"text/html": self.html, "text/plain": self.plain}
+        return {"text/html": self.html, "text/plain": str(self)}
 
     def __str__(self) -> str:
-        return self.plain
+        return neutral(self.plain)
