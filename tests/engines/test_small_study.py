@@ -80,6 +80,17 @@ def test_figures_are_there_and_possible(study: tuple[Path, dict[str, Any], str])
     assert set(launches["block"].to_list()) == {-1, 0, 1}
 
 
+def test_the_model_answers_questions(study: tuple[Path, dict[str, Any], str]) -> None:
+    outputs, outcome, _ = study
+    run_folder = outputs / "runs" / outcome["run"]
+    manifest = json.loads((run_folder / "manifest.json").read_text())
+    checks = json.loads((run_folder / manifest["data"] / "checks.json").read_text())
+    (row,) = checks["accuracy"]
+    # 27 of the 40 in float32, with this model's weights; a broken engine gets none.
+    assert row["right"] >= 24
+    assert row["wrong"] is False
+
+
 def test_a_second_run_finds_everything_done(study: tuple[Path, dict[str, Any], str]) -> None:
     outputs, first, _ = study
     before = {p: p.stat().st_mtime_ns for p in (outputs / "cells").rglob("*.parquet")}

@@ -12,6 +12,8 @@ from enginebook.pipeline.plan import Plan, cell_digest
 from enginebook.store import read_json
 from enginebook.study import EngineSpec, Study
 
+FAILED = "failed: "  # begins the source of a start that gave no time
+
 
 def cell_folder(study: Study, plan: Plan, outputs: Path, *, cell: Cell, engine: EngineSpec) -> Path:
     """Return the place of one measured cell; equal cells of other studies share it."""
@@ -37,8 +39,8 @@ def read_cell(folder: Path) -> dict[str, Any] | None:
 
 
 def forget_failed_cells(study: Study, plan: Plan, outputs: Path) -> list[str]:
-    """Remove cells that failed and the markers of their stages; return their labels."""
-    forgotten = []
+    """Remove cells and starts that failed and the markers of their stages; return their labels."""
+    forgotten = _forget_failed_starts(plan, outputs)
     for engine, cell in all_cells(study):
         folder = cell_folder(study, plan, outputs, cell=cell, engine=engine)
         facts = read_cell(folder)
@@ -53,4 +55,19 @@ def forget_failed_cells(study: Study, plan: Plan, outputs: Path) -> list[str]:
         for kind in ("compare", "claims", "report"):
             for stage in plan.of_kind(kind):
                 (outputs / stage.marker).unlink(missing_ok=True)
+    return forgotten
+
+
+def _forget_failed_starts(plan: Plan, outputs: Path) -> list[str]:
+    """Remove what launch stages measured when one of their timed starts failed."""
+    forgotten = []
+    for stage in plan.of_kind("launch"):
+        stored = outputs / stage.folder / "launch.json"
+        if not stored.is_file():
+            continue
+        failed = [s for s in read_json(stored).get("starts") or [] if s["seconds"] is None]
+        if any(str(start["source"]).startswith(FAILED) for start in failed):
+            (outputs / stage.marker).unlink(missing_ok=True)
+            stored.unlink()
+            forgotten.append(f"{stage.name}: {failed[0]['scenario']}, {failed[0]['arm']}")
     return forgotten

@@ -21,6 +21,7 @@ from enginebook.lifecycle.readiness import Address
 from enginebook.lifecycle.server import Server, serve
 from enginebook.models import ModelSpec
 from enginebook.pipeline.book import Book
+from enginebook.pipeline.cells import FAILED
 from enginebook.pipeline.progress import Progress
 from enginebook.pipeline.steps.serving import READY_TIMEOUT_S
 from enginebook.scenarios import Starts, Swap
@@ -89,7 +90,7 @@ def _start(book: Book, arm: str, progress: Progress) -> list[dict[str, Any]]:
             with _served(book, progress, env=env) as server:
                 times = phase_times(server.phases, server.ready_s, server.first_token_s)
         except EnginebookError as error:
-            why = f"failed: {error.message.splitlines()[0]}"
+            why = f"{FAILED}{error.message.splitlines()[0]}"
             return [{"phase": "first_token", "seconds": None, "source": why}]
     return [{"phase": p, "seconds": seconds, "source": caches} for p, seconds in times.items()]
 
