@@ -110,8 +110,8 @@ def _execute(plan: Plan, stage: Stage, outputs: Path, folder: Path) -> None:
     log = _MaskedLog(folder / "notebook.log")
     with log, _kernel_environment(outputs, folder) as runtime:
         pm.execute_notebook(
-            source,
-            folder / "notebook.ipynb",
+            _literal(source),
+            _literal(folder / "notebook.ipynb"),
             parameters=parameters,
             kernel_name="python3",
             language="python",
@@ -125,6 +125,11 @@ def _execute(plan: Plan, stage: Stage, outputs: Path, folder: Path) -> None:
             # sockets' path must be given: by default they lie in the working folder.
             config=Config({"KernelManager": {"transport": "ipc", "ip": str(runtime / "k")}}),
         )
+
+
+def _literal(path: Path) -> str:
+    """Return a path as papermill takes it: braces in it would be filled with parameters."""
+    return str(path).replace("{", "{{").replace("}", "}}")
 
 
 class _MaskedLog(io.TextIOWrapper):
