@@ -54,6 +54,8 @@ MpiDefault=none
 SwitchType=switch/none
 MinJobAge=900
 KillWait=10
+MessageTimeout=5
+TCPTimeout=1
 SlurmdTimeout={dead_after_s}
 SlurmdParameters=config_overrides
 ReturnToService=2
@@ -133,7 +135,9 @@ class Cluster:
         """End a node as a power cut would: its daemon and all that it runs."""
         daemon = psutil.Process(self.daemons.pop(name).pid)
         steps = [p for p in psutil.process_iter(["cmdline"]) if _steps_of(p, name)]
-        family = [daemon, *(q for p in steps for q in [p, *p.children(recursive=True)])]
+        # Who watches over a step comes first, or it would tell the controller how the step ended.
+        watchers = {q for p in steps if (q := p.parent()) and q.name().startswith("slurmstepd")}
+        family = [daemon, *watchers, *(q for p in steps for q in [p, *p.children(recursive=True)])]
         for process in family:
             with suppress(psutil.NoSuchProcess):
                 process.kill()

@@ -22,6 +22,7 @@ from enginebook.pipeline.executors_node import (
     placement,
     require_class,
 )
+from enginebook.pipeline.executors_profile import profile_text
 from enginebook.pipeline.executors_resources import Resources, gpus_of, resources_of
 from enginebook.pipeline.executors_slurm import (
     Slurm,
@@ -33,7 +34,7 @@ from enginebook.pipeline.executors_slurm import (
 )
 from enginebook.pipeline.executors_topology import Gpu, Host
 from enginebook.pipeline.plan import Stage, make_plan
-from enginebook.pipeline.snake import SNAKEFILE
+from enginebook.pipeline.snake import SNAKEFILE, Snake
 from enginebook.study import Study
 
 LOAD = {"name": "s", "kind": "closed_loop", "concurrency": [1]}
@@ -92,6 +93,12 @@ def test_one_stage_at_a_time_measures_this_machine() -> None:
     assert Local(Wishes(jobs=4, exclusive=True), study(GPU), eight()).environment() == {}
 
 
+def test_a_class_that_is_named_is_checked_here_too() -> None:
+    named = Local(Wishes(machine="0123456789ab"), study(GPU))
+    assert named.environment() == {CLASS_VARIABLE: "0123456789ab"}
+    assert Local(Wishes(machine="our h200 nodes"), study(GPU)).environment() == {}
+
+
 def test_gpus_side_by_side_take_parts_and_say_what_they_share(tmp_path: Path) -> None:
     pair = study(GPU, WIDE)
     local = Local(Wishes(jobs=2), pair, eight())
@@ -139,6 +146,23 @@ def test_a_stage_looks_at_its_own_gpus(given: str, seen: list[int]) -> None:
     assert own_gpus(4, {OWN_GPUS: given}) == seen
 
 
+FOREIGN = {**WIDE, "environment": {"kind": "external", "base_url": "http://127.0.0.1:9"}}
+
+
+def test_a_server_of_somebody_else_needs_no_gpu_here_and_answers_one_stage_at_a_time(
+    tmp_path: Path,
+) -> None:
+    alone = study(FOREIGN)
+    asked = resources_of(alone, make_plan(alone, {}, "h"), tmp_path)
+    assert {a.gpus for a in asked.values()} == {0}
+    assert executor_of("local", Wishes(), alone, tmp_path).name == "local"
+    assert executor_of("local", Wishes(2, exclusive=True), alone, tmp_path).name == "local"
+    for name, wishes in (("local", Wishes(2)), ("slurm", Wishes()), ("slurm", Wishes(3))):
+        with pytest.raises(InputError, match="answer several stages at once") as error:
+            executor_of(name, wishes, alone, tmp_path)
+        assert error.value.remedy == "give --jobs 1"
+
+
 def test_cluster_settings_need_a_cluster() -> None:
     with pytest.raises(InputError, match="no meaning on this machine"):
         Local(Wishes(cluster={"partition": "x"}), study(GPU))
@@ -158,6 +182,31 @@ def test_wishes_are_repeated_as_they_were_given() -> None:
         *("--host-id", "h200", "--cluster", "partition=gpu"),
     ]
     assert Wishes().words("local") == []
+
+
+def test_a_runs_profile_says_the_same_as_its_command_line(tmp_path: Path) -> None:
+    from snakemake.cli import parse_args  # noqa: PLC0415 - takes a second
+
+    plan = make_plan(study(GPU), {}, "h")
+    snake = Snake(
+        plan=plan,
+        plan_file=tmp_path / "plan.json",
+        outputs=tmp_path,
+        directory=tmp_path,
+        exclusive=["host", "load"],
+        executor=Local(Wishes(jobs=2), study(GPU), eight()),
+        resources={s.name: Resources() for s in plan.stages},
+    )
+    text = profile_text(snake.settings, str(tmp_path), {"A": "x y"})
+    assert f"#   A='x y' snakemake --profile {tmp_path}" in text
+    (tmp_path / "config.yaml").write_text(text)
+    said = vars(parse_args(snake.settings)[1])
+    read = vars(parse_args(["--profile", str(tmp_path)])[1])
+    assert read.pop("profile") == [str(tmp_path)]
+    alike = [k for k in read if repr(said[k]).partition(" object at ")[0] in repr(read[k])]
+    assert len(alike) == len(read) > 100
+    assert said["resources"] == read["resources"] != {}
+    assert said["config"] == read["config"]
 
 
 def test_settings_of_a_cluster_are_read() -> None:

@@ -19,10 +19,14 @@ from enginebook.lifecycle.host import host_facts
 from enginebook.pipeline.executors_kubectl import job_manifest, properties_of, state_of
 from enginebook.pipeline.executors_kubernetes import Kubernetes, KubernetesOptions
 from enginebook.pipeline.executors_node import node_class
+from enginebook.pipeline.executors_profile import profile_of
+from enginebook.pipeline.plan import EXCLUSIVE, Plan
+from enginebook.pipeline.snake import SNAKEFILE, Snake
 
 kubernetes_validate = pytest.importorskip("kubernetes_validate")
 
 MANIFESTS = sorted((Path(__file__).parents[2] / "deploy" / "kubernetes").glob("*.yaml"))
+PROFILE = Path(__file__).parents[2] / "deploy" / "kubernetes" / "profile" / "config.yaml"
 OPTIONS = {"image": "registry.example/enginebook:0.1.0", "volume": "claim:/shared"}
 SETTINGS = {
     **KubernetesOptions.read(OPTIONS).__dict__,
@@ -47,7 +51,9 @@ def test_the_manifests_follow_the_schema(path: Path) -> None:
 
 
 def test_there_are_manifests() -> None:
-    assert {p.name for p in MANIFESTS} == {"load-workers.yaml", "storage.yaml", "study.yaml"}
+    assert {p.name for p in MANIFESTS} == {
+        "load-workers.yaml", "storage.yaml", "study.yaml", "study-store.yaml",
+    }  # fmt: skip
 
 
 def test_the_schema_refuses_what_is_wrong() -> None:
@@ -130,6 +136,29 @@ def test_wrong_settings(given: dict[str, str], said: str) -> None:
     with pytest.raises(InputError) as error:
         KubernetesOptions.read(given)
     assert said in str(error.value)
+
+
+def test_the_profile_is_what_a_run_would_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its submit command makes the jobs that are held against the schema above."""
+    (tmp_path / "kubectl").write_text("#!/bin/sh\n")
+    (tmp_path / "kubectl").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    outputs = tmp_path / "outputs"
+    options = KubernetesOptions.read({**OPTIONS, "volume": f"claim:{tmp_path}"})
+    executor = Kubernetes(options, outputs, jobs=None, machine="0123456789ab")
+    run = outputs / "runs" / "RUN"
+    snake = Snake(
+        plan=Plan("RUN", {}, {}, "h", ()), plan_file=run / "plan.json", outputs=outputs,
+        directory=run / "snakemake", exclusive=sorted(EXCLUSIVE), executor=executor, resources={},
+    )  # fmt: skip
+    text = yaml.safe_dump(profile_of(snake.settings))
+    places = {str(SNAKEFILE): "/opt/enginebook/lib/enginebook/pipeline/Snakefile"}
+    places |= {sys.executable: "python", str(outputs): "/shared/outputs"}
+    for place, shown in places.items():
+        text = text.replace(place, shown)
+    assert yaml.safe_load(PROFILE.read_text()) == yaml.safe_load(text)
 
 
 def test_a_volume_without_the_outputs_is_refused(tmp_path: Path) -> None:

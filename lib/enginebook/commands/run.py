@@ -38,6 +38,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a setting of the cluster, such as partition=gpu (docs/scale.md); may be repeated",
     )  # fmt: skip
     parser.add_argument(
+        "--store", metavar="URL",
+        help="object store where results meet, such as s3://bucket/prefix (docs/scale.md)",
+    )  # fmt: skip
+    parser.add_argument(
         "--retry-failed", action="store_true", help="take load cells that failed before again"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the outcome as JSON")
@@ -72,10 +76,13 @@ def run(args: argparse.Namespace) -> int:
     from enginebook.paths import default_outputs_dir
     from enginebook.pipeline import runner
     from enginebook.pipeline.executors import Wishes
+    from enginebook.pipeline.executors_store import check_store
     from enginebook.store import write_json
 
     outputs = (args.output or default_outputs_dir()).resolve()
-    wishes = Wishes(args.jobs, args.exclusive, args.host_id, cluster_settings(args.cluster))
+    settings = cluster_settings(args.cluster)
+    store = check_store(args.store) if args.store else None
+    wishes = Wishes(args.jobs, args.exclusive, args.host_id, settings, store)
     prepared = runner.prepare(args.params, outputs, args.executor, wishes)
     if args.dry_run:
         outcome = runner.dry_run(prepared)

@@ -18,7 +18,7 @@ import secrets
 import socket
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -94,7 +94,6 @@ class Channel:
     peer: str
     _sent: int = 0
     _received: int = 0
-    _buffer: bytearray = field(default_factory=bytearray)
 
     def send(self, values: Mapping[str, Any], blobs: Sequence[bytes] = ()) -> None:
         """Send one message."""

@@ -17,8 +17,13 @@ from enginebook.engines.recipes import recipe_for
 from enginebook.errors import InputError
 from enginebook.lifecycle.host import host_facts, host_id
 from enginebook.pipeline.executors_kubernetes import Kubernetes, KubernetesOptions
-from enginebook.pipeline.executors_node import CLASS_VARIABLE, SHARE_VARIABLE, identity_of
-from enginebook.pipeline.executors_resources import Resources, device_of, gpus_of
+from enginebook.pipeline.executors_node import (
+    CLASS_VARIABLE,
+    SHARE_VARIABLE,
+    identity_of,
+    is_class,
+)
+from enginebook.pipeline.executors_resources import Resources, device_of, gpus_of, is_external
 from enginebook.pipeline.executors_slurm import Slurm, SlurmOptions
 from enginebook.pipeline.executors_topology import Host, bus_ids, read_host, shared_parts
 from enginebook.pipeline.plan import EXCLUSIVE, Plan
@@ -43,12 +48,15 @@ class Wishes:
         The class of node that the figures belong to, instead of asking a node.
     cluster
         Settings of the cluster, see `SlurmOptions` and `KubernetesOptions`.
+    store
+        Address of an object store where results meet, see `executors_store`.
     """
 
     jobs: int | None = None
     exclusive: bool = False
     machine: str | None = None
     cluster: Mapping[str, str] = field(default_factory=dict)
+    store: str | None = None
 
     def words(self, executor: str) -> list[str]:
         """Return these wishes as words of a command line."""
@@ -58,6 +66,7 @@ class Wishes:
         found += ["--host-id", self.machine] if self.machine else []
         for key, value in self.cluster.items():
             found += ["--cluster", f"{key}={value}"]
+        found += ["--store", self.store] if self.store else []
         return found
 
 
@@ -98,6 +107,7 @@ def executor_of(name: str, wishes: Wishes, study: Study, outputs: Path) -> Execu
     InputError
         When its plugin is missing or a wish cannot be fulfilled.
     """
+    _require_one_at_a_time(name, wishes, study)
     if name == "local":
         return Local(wishes, study)
     _require_plugin(name)
@@ -112,6 +122,19 @@ def executor_of(name: str, wishes: Wishes, study: Study, outputs: Path) -> Execu
         )
     options = KubernetesOptions.read(wishes.cluster)
     return Kubernetes(options, outputs, jobs=wishes.jobs, machine=wishes.machine)
+
+
+def _require_one_at_a_time(name: str, wishes: Wishes, study: Study) -> None:
+    """Refuse stages side by side whose loads would meet at a server that somebody else runs."""
+    external = [e.name for e in study.engines if is_external(e)]
+    usual = 1 if name == "local" else None
+    jobs = 1 if name == "local" and wishes.exclusive else wishes.jobs or usual
+    if external and jobs != 1:
+        raise InputError(
+            f"{', '.join(external)}: a server that somebody else runs would have to answer several "
+            "stages at once",
+            "give --jobs 1",
+        )
 
 
 PLUGINS = {"slurm": "slurm", "kubernetes": "cluster_generic"}
@@ -202,8 +225,9 @@ class Local:
         return found
 
     def environment(self) -> dict[str, str]:
-        """Return the word that stages take their own part of the machine, where they share it."""
-        return {SHARE_VARIABLE: str(self._jobs)} if self._jobs > 1 else {}
+        """Return the class that was named, and whether stages take parts of the machine."""
+        found = {CLASS_VARIABLE: self._machine} if self._machine and is_class(self._machine) else {}
+        return found | ({SHARE_VARIABLE: str(self._jobs)} if self._jobs > 1 else {})
 
     def cleanup(self) -> list[str]:
         """Return nothing: all that runs here is owned by the guard."""

@@ -43,7 +43,7 @@ class Resources:
 def gpus_of(engine: EngineSpec) -> int:
     """Return how many GPUs an engine wants: those that share each layer, times those in a row."""
     recipe = recipe_for(engine)
-    if "cuda" not in recipe.labels:
+    if "cuda" not in recipe.labels or is_external(engine):
         return 0
     return _number(recipe, "tensor_parallel") * _number(recipe, "pipeline_parallel")
 
@@ -53,12 +53,17 @@ def _number(recipe: Recipe, option: str) -> int:
     return int(value) if isinstance(value, int) and value > 0 else 1
 
 
+def is_external(engine: EngineSpec) -> bool:
+    """Return whether somebody else runs this engine's server; here is its client alone."""
+    return recipe_for(engine).environment.kind == "external"
+
+
 def device_of(engine: EngineSpec) -> str:
-    """Return ``gpu``, ``cpu`` or, for simulated engines, ``none``."""
+    """Return ``gpu``, ``cpu`` or, for simulated engines, ``none``: what is busy on this side."""
     labels = recipe_for(engine).labels
     if "simulated" in labels:
         return "none"
-    return "gpu" if "cuda" in labels else "cpu"
+    return "gpu" if "cuda" in labels and not is_external(engine) else "cpu"
 
 
 def resources_of(study: Study, plan: Plan, outputs: Path) -> dict[str, Resources]:

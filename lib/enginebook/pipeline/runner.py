@@ -13,18 +13,25 @@ from pathlib import Path
 from typing import Any
 
 from enginebook.engines.recipes import recipe_for
-from enginebook.errors import DONE, INTERRUPTED, MEASURED_FAILURE, InputError
+from enginebook.errors import DONE, INTERRUPTED, MEASURED_FAILURE, EngineError, InputError
 from enginebook.paths import project_root
 from enginebook.pipeline.cells import forget_failed_cells
 from enginebook.pipeline.checks import check_before_start
 from enginebook.pipeline.executors import Executor, Wishes, executor_of
 from enginebook.pipeline.executors_resources import resources_of
+from enginebook.pipeline.executors_store import fetch, keep
 from enginebook.pipeline.lock import only_run
 from enginebook.pipeline.manifest import finish_manifest, start_manifest
 from enginebook.pipeline.plan import EXCLUSIVE, Plan, make_plan
 from enginebook.pipeline.preview import preview, tell
 from enginebook.pipeline.snake import Snake
-from enginebook.pipeline.state import forget_broken_markers, here, is_done, states
+from enginebook.pipeline.state import (
+    forget_broken_markers,
+    forget_outdated_markers,
+    here,
+    is_done,
+    states,
+)
 from enginebook.pipeline.watch import Watch
 from enginebook.plain import neutral
 from enginebook.report.index import write_index
@@ -138,18 +145,38 @@ def run(prepared: Prepared, *, retry_failed: bool = False) -> Outcome:
     started = time.monotonic()
     prepared.outputs.mkdir(parents=True, exist_ok=True)
     with only_run(prepared.outputs), _stop_on_signals():
+        _write_run_folder(prepared)
+        _fetch(prepared)
         if retry_failed:
             for label in forget_failed_cells(prepared.study, prepared.plan, prepared.outputs):
                 print(f"{label}: failed before; it is taken again")
         for name in forget_broken_markers(prepared.plan, prepared.outputs):
             print(f"{name}: its marker was damaged; the stage runs again")
-        _write_run_folder(prepared)
+        forget_outdated_markers(prepared.plan, prepared.outputs)
         interrupted = _run_stages(prepared)
         if not interrupted:
             _report(prepared)
         outcome = _outcome(prepared, time.monotonic() - started, interrupted=interrupted)
         finish_manifest(prepared.run_folder, outcome.to_json())
     _tell(prepared, outcome)
+    return outcome if interrupted else _kept(prepared, outcome)
+
+
+def _fetch(prepared: Prepared) -> None:
+    if store := prepared.wishes.store:
+        plan_file = prepared.run_folder / "plan.json"
+        for name in fetch(prepared.plan, plan_file, prepared.outputs, store):
+            print(f"{name}: from {store}")
+
+
+def _kept(prepared: Prepared, outcome: Outcome) -> Outcome:
+    """Send what the store has not yet; the outcome says when that failed."""
+    if store := prepared.wishes.store:
+        try:
+            keep(prepared.plan, prepared.run_folder / "plan.json", prepared.outputs, store)
+        except EngineError as error:
+            print(f"\n{error}", file=sys.stderr)
+            return replace(outcome, exit_status=max(outcome.exit_status, MEASURED_FAILURE))
     return outcome
 
 
@@ -183,6 +210,7 @@ def _run_stages(prepared: Prepared, plan_file: str = "plan.json") -> bool:
         exclusive=exclusive_kinds(prepared.study),
         executor=prepared.executor,
         resources=resources_of(prepared.study, prepared.plan, prepared.outputs),
+        store=prepared.wishes.store,
     )
     with watch, snake:
         try:

@@ -15,9 +15,11 @@ from typing import Any, Self
 from enginebook.lifecycle import owned
 from enginebook.lifecycle.owned import OwnedProcess
 from enginebook.pipeline.executors import Executor
+from enginebook.pipeline.executors_profile import profile_text
 from enginebook.pipeline.executors_resources import Resources
+from enginebook.pipeline.executors_store import keepers
 from enginebook.pipeline.plan import Plan
-from enginebook.store import write_json
+from enginebook.store import write_json, write_text
 
 SNAKEFILE = Path(__file__).with_name("Snakefile")
 ASKED_FILE = "asked.json"
@@ -41,19 +43,22 @@ class Snake:
         exclusive: Sequence[str],
         executor: Executor,
         resources: Mapping[str, Resources],
+        store: str | None = None,
     ) -> None:
         self.directory = directory
         self.executor = executor
+        targets = ["study", *keepers(plan)] if store else ["study"]
         self._asked: dict[str, Any] = executor.table(plan, resources)
-        self.argv = [
-            *(sys.executable, "-m", "snakemake", "--snakefile", str(SNAKEFILE)),
+        self.settings = [
+            *("--snakefile", str(SNAKEFILE)),
             *("--directory", str(outputs), *executor.arguments()),
             *("--scheduler", "greedy", "--rerun-triggers", "mtime", "--rerun-incomplete"),
             # Our own lock is dropped by the kernel with its holder; Snakemake's would be left over.
             *("--nolock", "--keep-going", "--nocolor", "--quiet", "host"),
             *("--config", f"plan={plan_file}", f"exclusive={','.join(exclusive)}"),
-            f"asked={directory / ASKED_FILE}",
+            *(f"asked={directory / ASKED_FILE}", f"store={store or ''}"),
         ]
+        self.argv = [sys.executable, "-m", "snakemake", *targets, *self.settings]
         self._process: OwnedProcess | None = None
 
     @property
@@ -63,11 +68,15 @@ class Snake:
 
     def __enter__(self) -> Self:
         write_json(self.directory / ASKED_FILE, self._asked)
+        profile = self.directory / "profile"
+        environment = self.executor.environment()
+        text = profile_text(self.settings, str(profile), environment)
+        write_text(profile / "config.yaml", text)
         # Jobs of a run whose host went down would measure the same stages a second time.
         self.executor.end_jobs(LEFTOVER_TIMEOUT_S)
         self._process = owned.start(
             self.argv,
-            env={**os.environ, **self.executor.environment(), "PYTHONUNBUFFERED": "1"},
+            env={**os.environ, **environment, "PYTHONUNBUFFERED": "1"},
             directory=self.directory,
             cleanup=self.executor.cleanup(),
         )

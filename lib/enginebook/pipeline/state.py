@@ -93,6 +93,19 @@ def states(plan: Plan, outputs: Path) -> list[StageState]:
     return [stage_state(stage, outputs) for stage in plan.stages]
 
 
+def forget_outdated_markers(plan: Plan, outputs: Path) -> None:
+    """Remove markers of stages that derive from a stage that is not there any more.
+
+    What it derived from will be measured anew, so it must be derived anew; file times, by which
+    Snakemake would see that, carry no meaning here.
+    """
+    there = {stage.name for stage in plan.stages if is_done(stage, outputs)}
+    for stage in plan.stages:  # in running order: what is removed here counts for those after it
+        if not stage.exclusive and not there.issuperset(stage.needs):
+            there.discard(stage.name)
+            (outputs / stage.marker).unlink(missing_ok=True)
+
+
 def forget_broken_markers(plan: Plan, outputs: Path) -> list[str]:
     """Remove markers that are not whole (a full disk, a power cut); their stages run again."""
     broken = [
