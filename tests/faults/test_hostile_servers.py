@@ -51,7 +51,7 @@ KINDS = {
     None, "connect", "timeout", "http_status", "protocol", "truncated", "server_error", "cancelled",
 }  # fmt: skip
 FUZZ = settings(
-    deadline=None, max_examples=250, suppress_health_check=[HealthCheck.too_slow], derandomize=True
+    deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow], derandomize=True
 )
 MIB = 1 << 20
 
