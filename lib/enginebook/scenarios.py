@@ -35,8 +35,6 @@ StartArm = Literal["warm", "cold_page_cache", "cold_compile_cache"]
 StartArms = Annotated[list[StartArm], AsList, Field(min_length=1)]
 Layout = Literal["colocated", "disaggregated"]
 
-LOAD_KINDS = frozenset({"closed_loop", "open_loop", "sessions", "trace"})
-
 
 class Base(Frozen):
     """What every scenario has.

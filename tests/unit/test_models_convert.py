@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 
 from enginebook.errors import InputError
 from enginebook.lifecycle import models_hf, models_shapes
-from enginebook.lifecycle.models_gguf import GgufFile, write_float32
+from enginebook.lifecycle.models_gguf import GgufFile, write_as
 
 sys.path.insert(0, str(Path(__file__).parent))
 from models_support import HEADS, HIDDEN, KV_HEADS, LAYERS, hf_weights, vocabulary, write_gguf
@@ -55,7 +55,7 @@ def test_quantised_weights_are_widened_to_what_they_mean(tmp_path):
 
 def test_float32_gguf_holds_the_same_model(tmp_path):
     source = GgufFile(write_gguf(tmp_path / "q.gguf", kind="Q8_0"))
-    write_float32(source, tmp_path / "f32.gguf")
+    write_as(source, tmp_path / "f32.gguf", "f32")
     made = GgufFile(tmp_path / "f32.gguf")
     assert made.is_float32()
     assert made.value("general.file_type") == 0

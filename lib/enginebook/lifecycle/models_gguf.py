@@ -127,8 +127,3 @@ def _tensor_type(name: str, shape: tuple[int, ...], kind: GgufType) -> Any:
         wanted = types.Q8_0
     block, _ = gguf.GGML_QUANT_SIZES[wanted]
     return wanted if shape[-1] % block == 0 else types.F16
-
-
-def write_float32(source: GgufFile, target: Path) -> None:
-    """Write the same model with float32 tensors."""
-    write_as(source, target, "f32")

@@ -46,7 +46,7 @@ from enginebook.lifecycle.trimming_elf import sections
 
 SECTIONS = (".nv_fatbin", "__nv_relfatbin")
 MAGIC = 0xBA55ED50
-LZ4, ZSTD = 0x2000, 0x8000
+ZSTD = 0x8000
 _CONTAINER = struct.Struct("<IHHQ")
 _ENTRY = struct.Struct("<HHIQI")
 _ENTRY_BYTES = 64

@@ -69,10 +69,6 @@ class LocalTokens:
         ids = set(self._hf.get_vocab(with_added_tokens=False).values()) - special - unknown
         return np.array(sorted(ids), dtype=np.int64)
 
-    def count_all(self, texts: Sequence[str]) -> list[int]:
-        """Return the number of tokens in each text."""
-        return [len(e.ids) for e in self._hf.encode_batch(list(texts), add_special_tokens=False)]
-
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of ids."""
         return str(self._hf.decode(list(ids), skip_special_tokens=False))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +60,3 @@ def check_json_value(value: Any, where: str) -> None:
         raise InputError(f"{where}: cannot be passed to a notebook ({error})") from None
     if not same:
         raise InputError(f"{where}: only JSON values pass to a notebook unchanged")
-
-
-def study_parameters(variables: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Return those of a notebook's variables that are study parameters."""
-    return {name: variables[name] for name in names if name in variables}

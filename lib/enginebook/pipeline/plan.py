@@ -38,8 +38,6 @@ NOTEBOOK_OF = {
 EXCLUSIVE = frozenset({"host", "install", "launch", "load"})
 """Kinds that measure this machine, and so run alone on it."""
 
-LAST_PRIORITY = 1000
-
 
 @dataclass(frozen=True)
 class Stage:
@@ -82,11 +80,6 @@ class Stage:
     def exclusive(self) -> bool:
         """Return whether nothing else may run beside it."""
         return self.kind in EXCLUSIVE
-
-    @property
-    def priority(self) -> int:
-        """Return Snakemake's priority: earlier in the order is higher."""
-        return LAST_PRIORITY - self.order
 
 
 @dataclass(frozen=True)

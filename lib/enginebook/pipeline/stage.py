@@ -35,7 +35,6 @@ from enginebook.plain import neutral, shortened
 from enginebook.store import write_json
 
 MOST_SHOWN = 500  # characters of a line of a log
-TERMINATED = 128 + signal.SIGTERM
 PROMISED = {
     "host": ("host.json",),
     "install": ("install.json",),

@@ -43,8 +43,6 @@ def test_stages_come_in_running_order_and_need_only_earlier_ones(checkout: Path)
     for index, stage in enumerate(plan.stages):
         assert set(stage.needs) <= set(names[:index])
         assert stage.order == index
-    priorities = [s.priority for s in plan.stages]
-    assert priorities == sorted(priorities, reverse=True)
 
 
 def test_the_same_study_gives_the_same_plan(checkout: Path) -> None:
