@@ -13,7 +13,9 @@ import pytest
 from enginebook.paths import project_root
 
 PAGE = project_root() / "docs" / "api.md"
-BLOCK = re.compile(r"^## (?P<title>.+?)$|^```python(?P<mark>.*?)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(
+    r"^## (?P<title>.+?)$|^```python(?P<mark>.*?)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL
+)
 
 
 def blocks() -> list[tuple[str, str, bool]]:
