@@ -45,11 +45,13 @@ def ranking(data: StudyData) -> Fragment | NoData:
 def _ranked(row: Mapping[str, Any], workload: Workload, language: Language) -> Row:
     word = str(row["verdict"])
     rate, loss = row["requests_per_s"], row["regret"]
+    # an interval below nothing says that it may as well be the best: then nothing is lost
+    least = None if row["regret_low"] is None else max(0.0, row["regret_low"])
     return [
         row["engine"],
         Value(say(f"advice.verdict.{key_of(word)}", language), tone=TONES.get(word, "open")),
         Value(figure(rate), sort=rate, note=_span(row["low"], row["high"], figure)),
-        Value(share(loss), sort=loss, note=_span(row["regret_low"], row["regret_high"], share)),
+        Value(share(loss), sort=loss, note=_span(least, row["regret_high"], share)),
         _next(row, workload, language),
     ]
 
@@ -89,7 +91,7 @@ def decision_tree(data: StudyData) -> Fragment | NoData:
         Column(say("table.reason", language)),
     ]
     rows = [_rule(row, language) for row in found.iter_rows(named=True)]
-    return table(columns, rows, caption=caption)
+    return table(columns, rows, caption=caption, interactive=True)
 
 
 def _rule(row: Mapping[str, Any], language: Language) -> Row:
