@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: study test lab check format lock clean help
+.PHONY: study test lab check format lock audit sbom coverage mutants clean help
 
 help:            ## list the targets
 	@sed -n 's/^\([a-z]*\):[^#]*## /  make \1|/p' Makefile | column -t -s '|'
@@ -19,8 +19,9 @@ test: $(READY)   ## run the whole test suite
 lab: $(READY)    ## open JupyterLab on notebooks/
 	@$(BIN)/jupyter lab --ip=127.0.0.1 --notebook-dir=notebooks
 
-check: $(READY)  ## lint, types, import directions
+check: $(READY)  ## lint, types, import directions, dead code
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
+	@$(BIN)/python tools/dead_code.py
 
 format: $(READY) ## format the source
 	@$(BIN)/ruff check --fix-only -q . ; $(BIN)/ruff format -q .
@@ -28,6 +29,19 @@ format: $(READY) ## format the source
 lock: $(READY)   ## resolve requirements.lock anew from pyproject.toml
 	@$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header \
 	  --no-emit-index-url --extra notebook --extra dev --extra slurm --extra kubernetes pyproject.toml -o requirements.lock
+
+audit: $(READY)  ## ask advisory services about every lock; says so where none answers
+	@$(BIN)/python tools/audit.py requirements.lock params/engines/*.lock
+
+sbom: $(READY)   ## write docs/licences.md and dist/sbom.cdx.json from requirements.lock
+	@$(BIN)/python tools/licences.py && $(BIN)/python tools/sbom.py
+
+coverage: $(READY)  ## measure lines and branches of lib/ by TESTS (all when not given)
+	@$(BIN)/coverage erase && $(BIN)/coverage run -m pytest $(TESTS); \
+	  $(BIN)/coverage combine -q && $(BIN)/coverage report --show-missing
+
+mutants: $(READY)  ## change metrics, stats and physics and see which changes no test notices
+	@$(BIN)/python tools/mutants.py
 
 clean:           ## remove the workbook's environment (outputs and engines stay)
 	rm -rf $(VENV)

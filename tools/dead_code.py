@@ -1,7 +1,7 @@
 """Code of the package that nothing uses, by vulture.
 
-Users are the package itself, the notebooks' cells and the Snakefile. Tests are none: what only a
-test calls is dead. Names that a framework calls, or that a file receives, stand in dead_code.toml.
+Users are the package, the notebooks' cells, the Snakefile and docs/api.md. Tests are none: what only
+a test calls is dead. Names that a framework calls or a file receives stand in dead_code.toml.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from vulture import Vulture
 RULES = ROOT / "tools" / "dead_code.toml"
 PACKAGE = ROOT / "lib" / "enginebook"
 WORD = re.compile(r"[A-Za-z_]\w*")
+PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SNAKEFILE = PACKAGE / "pipeline" / "Snakefile"
 
 
@@ -32,6 +33,11 @@ def cells(notebook: Path) -> str:
         for line in [*cell["source"], "\n"]
     ]
     return "\n".join(line for line in lines if not line.lstrip().startswith(("%", "!")))
+
+
+def examples(page: Path) -> str:
+    """Return the Python code of a page."""
+    return "\n".join(PYTHON.findall(page.read_text(encoding="utf-8")))
 
 
 def attributes(snakefile: Path) -> str:
@@ -48,6 +54,7 @@ def finder(root: Path = ROOT) -> Vulture:
     found.scan("\n".join(f"_.{name}" for name in allowed), Path("dead_code.toml"))
     for notebook in sorted((root / "notebooks").glob("*.ipynb")):
         found.scan(cells(notebook), notebook)
+    found.scan(examples(root / "docs" / "api.md"), root / "docs" / "api.py")
     found.scan(attributes(SNAKEFILE), SNAKEFILE.with_suffix(".py"))
     found.scavenge([str(PACKAGE)])
     return found
