@@ -124,7 +124,7 @@ def understood(service: str, output: str | bytes, trouble: str) -> Answer:
 
 def first_reachable(entries: Sequence[Locked]) -> tuple[str | None, list[str]]:
     """Return a service that answers for one package, and why others do not."""
-    reasons = []
+    reasons: list[str] = []
     for service in SERVICES:
         answer = ask(service, entries[:1])
         if answer.known:

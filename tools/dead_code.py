@@ -1,7 +1,7 @@
 """Code of the package that nothing uses, by vulture.
 
-Users are the package, the notebooks' cells, the Snakefile and docs/api.md. Tests are none: what only
-a test calls is dead. Names that a framework calls or a file receives stand in dead_code.toml.
+Users are the package, the notebooks' cells, the Snakefile and docs/api.md. Tests are none: what
+only a test calls is dead. Names that a framework calls or a file receives stand in dead_code.toml.
 """
 
 from __future__ import annotations

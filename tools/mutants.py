@@ -21,7 +21,7 @@ from locked import ROOT
 PACKAGES = ("metrics", "stats", "physics")
 SLOW = {"stats": ("test_stats_coverage.py",)}  # simulations of minutes
 # Polars' threads do not survive a fork: workers come from a process that only imported it.
-PRELOAD = "\n".join(("numpy", "polars", "scipy.stats", "pydantic", "hypothesis", ""))
+PRELOAD = "numpy\npolars\nscipy.stats\npydantic\nhypothesis\n"
 CONFIG = """[mutmut]
 source_paths=src
 only_mutate=
@@ -51,8 +51,10 @@ def prepare(package: str, build: Path) -> Path:
     for name in ("params", "notebooks", "docs", "tests/unit", "tests/conftest.py"):
         target = work / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
-        copy(ROOT / name, target, **({"ignore": unseen} if copy is shutil.copytree else {}))
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, target, ignore=unseen)
+        else:
+            shutil.copy(ROOT / name, target)
     shutil.copy(ROOT / "pyproject.toml", work)
     shutil.copytree(ROOT / "lib" / "enginebook", work / "src" / "enginebook", ignore=unseen)
     slow = SLOW.get(package, ())
