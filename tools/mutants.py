@@ -7,6 +7,7 @@ package and its own fast tests, and stops after a time. Survivors are written wi
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import shutil
 import signal
@@ -83,7 +84,7 @@ def mutmut(work: Path, *words: str, limit_s: float) -> tuple[int, str]:
             try:
                 process.wait(20)
             except subprocess.TimeoutExpired:
-                process.kill()
+                os.killpg(process.pid, signal.SIGKILL)  # its workers with it
             status = 124
         log.seek(0)
         return status, log.read()

@@ -3,7 +3,13 @@
 import polars as pl
 import pytest
 
-from enginebook.physics import decode_bound, model_named, prefill_bound, usual_hypotheses
+from enginebook.physics import (
+    decode_bound,
+    fit_hypotheses,
+    model_named,
+    prefill_bound,
+    usual_hypotheses,
+)
 from enginebook.physics.hypotheses import TABLE_SCHEMA, figure_efficiencies
 
 SHAPE = model_named("llama-3.1-8b")
@@ -45,3 +51,11 @@ def test_every_figure_meets_every_hypothesis():
     found = figure_efficiencies(table, SHAPE, chosen)
     assert found.height == 6
     assert found["hypothesis"].unique(maintain_order=True).to_list() == [h.name for h in chosen]
+
+
+def test_a_row_says_which_hardware_and_precision_it_is_about():
+    row = fit_hypotheses(figure("ttft_p50_ms", 50.0), SHAPE, [HYPOTHESIS]).row(0, named=True)
+    place = HYPOTHESIS.place
+    assert (row["hypothesis"], row["precision"]) == (HYPOTHESIS.name, place.precision.name)
+    assert row["devices"] >= 1
+    assert row["hardware"]
