@@ -22,7 +22,7 @@ PACKAGES = ("enginebook", "papermill", "nbclient", "polars", "altair", "snakemak
 def start_manifest(folder: Path, study: Study, plan: Plan, host: dict[str, Any]) -> None:
     """Write manifest.json as known at the start; times of earlier starts are kept."""
     path = folder / "manifest.json"
-    before = read_json(path) if path.is_file() else {}
+    before = _before(path)
     write_json(
         path,
         describe(study, plan)
@@ -33,6 +33,15 @@ def start_manifest(folder: Path, study: Study, plan: Plan, host: dict[str, Any])
             "outcome": before.get("outcome"),
         },
     )
+
+
+def _before(path: Path) -> dict[str, Any]:
+    """Return the manifest of earlier starts; one that was cut off tells nothing any more."""
+    try:
+        value = read_json(path)
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 def describe(study: Study, plan: Plan) -> dict[str, Any]:

@@ -35,6 +35,16 @@ NOTEBOOK_OF = {
     "claims": "50_claims.ipynb",
     "report": "60_report.ipynb",
 }
+PROMISED = {
+    "host": ("host.json",),
+    "install": ("install.json",),
+    "launch": ("launch.json",),
+    "load": ("load.json",),
+    "compare": ("data/cells.parquet", "data/points.parquet", "data/comparisons.parquet"),
+    "claims": ("data/claims.parquet",),
+    "report": ("findings.json",),
+}
+"""Files that a stage of each kind must leave; a notebook that "succeeds" without them failed."""
 EXCLUSIVE = frozenset({"host", "install", "launch", "load"})
 """Kinds that measure this machine, and so run alone on it."""
 

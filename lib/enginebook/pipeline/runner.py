@@ -17,6 +17,7 @@ from enginebook.errors import DONE, INTERRUPTED, MEASURED_FAILURE, EngineError, 
 from enginebook.paths import project_root
 from enginebook.pipeline.cells import forget_failed_cells
 from enginebook.pipeline.checks import check_before_start
+from enginebook.pipeline.damage import forget_damaged
 from enginebook.pipeline.executors import Executor, Wishes, executor_of
 from enginebook.pipeline.executors_resources import resources_of
 from enginebook.pipeline.executors_store import fetch, keep
@@ -147,6 +148,8 @@ def run(prepared: Prepared, *, retry_failed: bool = False) -> Outcome:
     with only_run(prepared.outputs), _stop_on_signals():
         _write_run_folder(prepared)
         _fetch(prepared)
+        for damage in forget_damaged(prepared.study, prepared.plan, prepared.outputs):
+            print(neutral(damage))
         if retry_failed:
             for label in forget_failed_cells(prepared.study, prepared.plan, prepared.outputs):
                 print(f"{label}: failed before; it is taken again")

@@ -29,22 +29,12 @@ from enginebook.paths import notebooks_dir
 from enginebook.pipeline.executors_node import placement
 from enginebook.pipeline.executors_stage import own_machine, refuse_known_failure, signs_of_life
 from enginebook.pipeline.parameters import check_parameters
-from enginebook.pipeline.plan import NOTEBOOK_OF, Plan, Stage
+from enginebook.pipeline.plan import NOTEBOOK_OF, PROMISED, Plan, Stage
 from enginebook.pipeline.state import here
 from enginebook.plain import neutral, shortened
 from enginebook.store import write_json
 
 MOST_SHOWN = 500  # characters of a line of a log
-PROMISED = {
-    "host": ("host.json",),
-    "install": ("install.json",),
-    "launch": ("launch.json",),
-    "load": ("load.json",),
-    "compare": ("data/cells.parquet", "data/points.parquet", "data/comparisons.parquet"),
-    "claims": ("data/claims.parquet",),
-    "report": ("findings.json",),
-}
-"""Files that a stage of each kind must leave; a notebook that "succeeds" without them failed."""
 
 
 def main(argv: list[str] | None = None) -> int:
