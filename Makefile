@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: study test lab check format lock audit sbom coverage mutants clean help
+.PHONY: study test soak lab check format lock audit sbom coverage mutants clean help
 
 help:            ## list the targets
 	@sed -n 's/^\([a-z]*\):[^#]*## /  make \1|/p' Makefile | column -t -s '|'
@@ -15,6 +15,9 @@ study: $(READY)  ## set everything up and run PARAMS to its report
 
 test: $(READY)   ## run the whole test suite
 	@$(BIN)/python -m pytest $(TESTS)
+
+soak: $(READY)   ## break a running study: the tests that take many minutes
+	@$(BIN)/python -m pytest -m soak $(TESTS)
 
 lab: $(READY)    ## open JupyterLab on notebooks/
 	@$(BIN)/jupyter lab --ip=127.0.0.1 --notebook-dir=notebooks
