@@ -1,6 +1,6 @@
 """Code of the package that nothing uses, by vulture.
 
-Users are the package, the notebooks' cells, the Snakefile and docs/api.md. Tests are none: what
+Users are the package, the notebooks' cells, the Snakefiles and docs/api.md. Tests are none: what
 only a test calls is dead. Names that a framework calls or a file receives stand in dead_code.toml.
 """
 
@@ -20,7 +20,7 @@ RULES = ROOT / "tools" / "dead_code.toml"
 PACKAGE = ROOT / "lib" / "enginebook"
 WORD = re.compile(r"[A-Za-z_]\w*")
 PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
-SNAKEFILE = PACKAGE / "pipeline" / "Snakefile"
+SNAKEFILES = "pipeline/Snakefile*"
 
 
 def cells(notebook: Path) -> str:
@@ -55,7 +55,8 @@ def finder(root: Path = ROOT) -> Vulture:
     for notebook in sorted((root / "notebooks").glob("*.ipynb")):
         found.scan(cells(notebook), notebook)
     found.scan(examples(root / "docs" / "api.md"), root / "docs" / "api.py")
-    found.scan(attributes(SNAKEFILE), SNAKEFILE.with_suffix(".py"))
+    for snakefile in sorted(PACKAGE.glob(SNAKEFILES)):
+        found.scan(attributes(snakefile), Path(f"{snakefile}.py"))
     found.scavenge([str(PACKAGE)])
     return found
 
