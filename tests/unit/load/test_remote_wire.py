@@ -30,6 +30,8 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
         one = socket.create_connection(server.getsockname())
         other, _ = server.accept()
     with one, other:
+        for end in (one, other):
+            end.settimeout(20)  # a test that waits for ever would stop the whole suite
         yield one, other
 
 
@@ -84,7 +86,7 @@ def test_a_coordinator_that_cannot_prove_itself_is_refused(
     pair: tuple[socket.socket, socket.socket],
 ) -> None:
     worker = aside(lambda: answer_greeting(pair[1], SECRET, "c"))
-    say(pair[0], b'{"hello": "enginebook load", "version": 1, "nonce": "00"}')
+    say(pair[0], b'{"hello": "enginebook load", "version": 1, "nonce": "%s"}' % (b"00" * 32))
     hear(pair[0])
     say(pair[0], b'{"proof": "00"}')
     with pytest.raises(RefusedError, match="shared secret"):
@@ -96,7 +98,7 @@ def test_what_one_side_proves_cannot_be_sent_back_to_it(
 ) -> None:
     """A worker's proof, reflected, is no coordinator's proof."""
     worker = aside(lambda: answer_greeting(pair[1], SECRET, "c"))
-    say(pair[0], b'{"hello": "enginebook load", "version": 1, "nonce": "00"}')
+    say(pair[0], b'{"hello": "enginebook load", "version": 1, "nonce": "%s"}' % (b"00" * 32))
     say(pair[0], hear(pair[0]))
     with pytest.raises(RefusedError):
         worker()

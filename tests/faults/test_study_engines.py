@@ -1,0 +1,86 @@
+"""Engines that die, freeze or are killed while a study measures them: a result, and no more."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from study_support import STUDY, Scene
+
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(400)]
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    made = Scene(tmp_path)
+    yield made
+    made.end()
+
+
+def with_study(scene: Scene, **changes: Any) -> None:
+    scene.params.write_text(yaml.safe_dump(STUDY | changes))
+
+
+def cells(scene: Scene) -> dict[str, dict[str, Any]]:
+    """Return the facts of all cells by engine and streams."""
+    found = [json.loads(f.read_text()) for f in (scene.outputs / "cells").glob("*/cell.json")]
+    return {f"{c['engine']} c={c['cell']['concurrency']}": c for c in found}
+
+
+def test_an_engine_that_dies_under_load_costs_its_cells_only(scene: Scene) -> None:
+    bad = {"name": "bad", "recipe": "simulated", "options": {"fault": "crash", "fault_every": 60}}
+    with_study(scene, engines=[{"name": "good", "recipe": "simulated"}, bad])
+    status, said = scene.run()
+    scene.assert_nothing_lives()
+    assert status == 1, said
+    found = cells(scene)
+    assert {k for k, c in found.items() if c["status"] == "ok"} >= {"good c=1", "good c=4"}
+    failed = [c for k, c in found.items() if k.startswith("bad") and c["status"] != "ok"]
+    assert failed, found
+    assert all(c["error"] for c in failed)
+    (page,) = (scene.outputs / "reports").glob("broken-*.html")
+    assert failed[0]["error"].splitlines()[0][:40] in page.read_text()
+    before = {f: f.stat().st_mtime_ns for f in scene.outputs.rglob("requests.parquet")}
+    again, said = scene.run()
+    assert again == 1, said
+    assert {f: f.stat().st_mtime_ns for f in scene.outputs.rglob("requests.parquet")} == before
+
+
+def test_a_frozen_engine_does_not_hold_the_study(scene: Scene) -> None:
+    slow = {**STUDY["scenarios"][0], "max_seconds": 8}
+    with_study(scene, scenarios=[slow])
+    process = scene.start()
+    worker = scene.await_role("worker", process)
+    assert worker is not None
+    time.sleep(0.5)
+    engine = scene.processes("engine")
+    for frozen in engine:
+        frozen.send_signal(signal.SIGSTOP)
+    assert engine
+    process.communicate(timeout=150)
+    scene.assert_nothing_lives()
+    status, said = scene.run("--retry-failed")
+    assert status == 0, said
+    assert {c["status"] for c in cells(scene).values()} == {"ok"}
+    scene.assert_nothing_lives()
+
+
+def test_an_engine_killed_for_memory_is_named_and_taken_again(scene: Scene) -> None:
+    process = scene.start()
+    assert scene.await_role("worker", process) is not None
+    for victim in scene.processes("engine"):
+        victim.kill()
+    said, _ = process.communicate(timeout=150)
+    scene.assert_nothing_lives()
+    if process.returncode == 0:
+        pytest.skip("the load was over before the engine was killed")
+    assert "go on with: enginebook run" in said
+    status, said = scene.run("--retry-failed")
+    assert status == 0, said
+    scene.assert_whole()
