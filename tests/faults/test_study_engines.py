@@ -1,10 +1,8 @@
-"""Engines that die, freeze or are killed while a study measures them: a result, and no more."""
+"""Engines that die while a study measures them: a result, and no more."""
 
 from __future__ import annotations
 
 import json
-import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -50,37 +48,3 @@ def test_an_engine_that_dies_under_load_costs_its_cells_only(scene: Scene) -> No
     again, said = scene.run()
     assert again == 0, said
     assert {f: f.stat().st_mtime_ns for f in scene.outputs.rglob("requests.parquet")} == before
-
-
-def test_a_frozen_engine_does_not_hold_the_study(scene: Scene) -> None:
-    slow = {**STUDY["scenarios"][0], "max_seconds": 8}
-    with_study(scene, scenarios=[slow])
-    process = scene.start()
-    worker = scene.await_role("worker", process)
-    assert worker is not None
-    time.sleep(0.5)
-    engine = scene.processes("engine")
-    for frozen in engine:
-        frozen.send_signal(signal.SIGSTOP)
-    assert engine
-    process.communicate(timeout=150)
-    scene.assert_nothing_lives()
-    status, said = scene.run("--retry-failed")
-    assert status == 0, said
-    assert {c["status"] for c in cells(scene).values()} == {"ok"}
-    scene.assert_nothing_lives()
-
-
-def test_an_engine_killed_for_memory_is_named_and_taken_again(scene: Scene) -> None:
-    process = scene.start()
-    assert scene.await_role("worker", process) is not None
-    for victim in scene.processes("engine"):
-        victim.kill()
-    said, _ = process.communicate(timeout=150)
-    scene.assert_nothing_lives()
-    if process.returncode == 0:
-        pytest.skip("the load was over before the engine was killed")
-    assert "go on with: enginebook run" in said
-    status, said = scene.run("--retry-failed")
-    assert status == 0, said
-    scene.assert_whole()
