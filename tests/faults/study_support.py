@@ -96,6 +96,15 @@ class Scene:
             time.sleep(0.02)
         return None
 
+    def await_load(self, process: subprocess.Popen[str]) -> list[psutil.Process]:
+        """Wait until an engine is under load, and return it.
+
+        The calibration of the host has load workers and no engine, a launch an engine and none.
+        """
+        until(lambda: self.processes("worker") and self.processes("engine"), LIMIT_S)
+        assert process.poll() is None
+        return self.processes("engine")
+
     def assert_nothing_lives(self) -> None:
         """Within seconds no process of the study is left."""
         until(lambda: not self.processes(), GONE_WITHIN_S)

@@ -1,24 +1,18 @@
-"""Engines that die while a study measures them: a result, and no more."""
+"""Engines that die, freeze or are killed while a study measures them: a result, and no more."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
+import signal
 from typing import Any
 
 import pytest
 import yaml
 from study_support import STUDY, Scene
 
+# Seconds of load in each cell, so that its middle can be hit.
+LONG = {**STUDY["scenarios"][0], "output_tokens": 300}
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(400)]
-
-
-@pytest.fixture
-def scene(tmp_path: Path) -> Iterator[Scene]:
-    made = Scene(tmp_path)
-    yield made
-    made.end()
 
 
 def with_study(scene: Scene, **changes: Any) -> None:
@@ -48,3 +42,30 @@ def test_an_engine_that_dies_under_load_costs_its_cells_only(scene: Scene) -> No
     again, said = scene.run()
     assert again == 0, said
     assert {f: f.stat().st_mtime_ns for f in scene.outputs.rglob("requests.parquet")} == before
+
+
+def test_a_frozen_engine_does_not_hold_the_study(scene: Scene) -> None:
+    with_study(scene, scenarios=[{**LONG, "max_seconds": 8}])
+    process = scene.start()
+    (engine,) = scene.await_load(process)
+    engine.send_signal(signal.SIGSTOP)
+    process.communicate(timeout=150)
+    scene.assert_nothing_lives()
+    status, said = scene.run("--retry-failed")
+    assert status == 0, said
+    assert {c["status"] for c in cells(scene).values()} == {"ok"}
+    scene.assert_nothing_lives()
+
+
+def test_an_engine_killed_for_memory_is_told_and_taken_again(scene: Scene) -> None:
+    with_study(scene, scenarios=[LONG])
+    process = scene.start()
+    (engine,) = scene.await_load(process)
+    engine.kill()
+    process.communicate(timeout=150)
+    scene.assert_nothing_lives()
+    broken = [c for c in cells(scene).values() if c["status"] != "ok" or not c["gate_ok"]]
+    assert broken
+    status, said = scene.run("--retry-failed")
+    assert status == 0, said
+    scene.assert_whole()

@@ -17,13 +17,6 @@ from study_support import ROLES, Scene, halve, until
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(400)]
 
 
-@pytest.fixture
-def scene(tmp_path: Path) -> Iterator[Scene]:
-    made = Scene(tmp_path)
-    yield made
-    made.end()
-
-
 def test_kill_9_of_each_kind_of_process(scene: Scene) -> None:
     rng = random.Random(7)
     killed = []

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,16 +13,14 @@ import numpy as np
 import polars as pl
 import pytest
 from hosts_support import Relay, add_netem, net, time_namespace
+from load_workers import SECRET, Workers
 
 from enginebook.load import Target, Workload, run_load
 from enginebook.load.records import Records
 from enginebook.load.reference import RunningReference, reference_server
 from enginebook.load.remote import Hosts, run_remote
-from enginebook.load.remote_wire import SECRET_VARIABLE
 from enginebook.metrics import summarise
 
-SECRET = "a secret of these tests alone"
-ENGINEBOOK = [sys.executable, "-m", "enginebook.cli"]
 WORKLOAD = Workload(concurrency=8, requests=48, warmup_requests=8, input_tokens=16,
                     output_tokens=16, seed=5)  # fmt: skip
 AHEAD_S = (777, 100_000)
@@ -34,35 +28,6 @@ AHEAD_S = (777, 100_000)
 CLOCKS = hosts_support.reason_against_time_namespaces()
 NETS = hosts_support.reason_against_network_namespaces()
 pytestmark = pytest.mark.skipif(bool(CLOCKS), reason=CLOCKS)
-
-
-class Workers:
-    """Load workers started with words before their command, and ended with the test."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self.processes: list[subprocess.Popen[bytes]] = []
-
-    def start(self, *before: str, at: str = "127.0.0.1") -> tuple[str, int]:
-        said = self._folder / f"worker-{len(self.processes)}.json"
-        argv = [*before, *ENGINEBOOK, "load-worker", "--listen", f"{at}:0", "--json", str(said)]
-        self.processes.append(
-            subprocess.Popen(
-                argv, env={**os.environ, SECRET_VARIABLE: SECRET}, stderr=subprocess.DEVNULL
-            )
-        )
-        deadline = time.monotonic() + 60
-        while not said.exists():
-            assert self.processes[-1].poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        return at, int(str(json.loads(said.read_text())["said"][0]).rsplit(":", 1)[1])
-
-    def end(self) -> None:
-        for process in self.processes:
-            process.terminate()
-        for process in self.processes:
-            process.wait(timeout=30)
 
 
 @pytest.fixture
@@ -114,7 +79,7 @@ def assert_as_one_host(records: Records, alone: Records) -> None:
 def test_clocks_far_apart_are_found_and_times_put_on_ours(
     server: RunningReference, workers: Workers
 ) -> None:
-    places = [workers.start(*time_namespace(s)) for s in AHEAD_S]
+    places = [workers.start(before=time_namespace(s)) for s in AHEAD_S]
     alone = run_load(Target(server.base_url, "reference"), WORKLOAD)
     error_ms = delays_ms(alone, server)
     records = remote(server.base_url, places)
@@ -130,7 +95,9 @@ def test_clocks_far_apart_are_found_and_times_put_on_ours(
 def test_an_unequal_way_there_and_back_stays_within_the_bound(
     server: RunningReference, workers: Workers
 ) -> None:
-    relays = [Relay(workers.start(*time_namespace(s)), there_ms=4, back_ms=1) for s in AHEAD_S]
+    relays = [
+        Relay(workers.start(before=time_namespace(s)), there_ms=4, back_ms=1) for s in AHEAD_S
+    ]
     records = remote(server.base_url, [r.place for r in relays])
     assert_found(records, AHEAD_S)
     for clock in clocks(records):
@@ -154,7 +121,7 @@ def test_hosts_with_networks_of_their_own(
         gate = Relay(("127.0.0.1", port), at="0.0.0.0")
         stack.callback(gate.close)
         places = [
-            workers.start(*n.inside(), *time_namespace(s), at=n.there)
+            workers.start(before=(*n.inside(), *time_namespace(s)), at=n.there)
             for n, s in zip(nets, AHEAD_S, strict=True)
         ]
         alone = run_load(Target(f"http://127.0.0.1:{gate.place[1]}", "reference"), WORKLOAD)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from enginebook.pipeline.executors_simulation import (
+from scheduling import (
     Attempt,
     Cluster,
     Outcome,
@@ -17,6 +16,7 @@ from enginebook.pipeline.executors_simulation import (
     study_tasks,
     table,
 )
+
 from enginebook.pipeline.plan import make_plan
 from enginebook.study import Study
 

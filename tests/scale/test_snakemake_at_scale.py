@@ -20,8 +20,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from scheduling import Cluster, Simulation, Task, bound, study_tasks
 
-from enginebook.pipeline.executors_simulation import Cluster, Simulation, Task, bound, study_tasks
 from enginebook.pipeline.plan import Plan, Stage
 from enginebook.pipeline.snake import SNAKEFILE
 

@@ -66,8 +66,12 @@ def _words(data: StudyData, row: Row) -> list[str]:
 
 
 def amounts(load: Load, language: Language) -> str:
-    """Return a load's streams and lengths; an open load has no number of streams."""
-    return say("list.comma", language).join(_amounts(load, language))
+    """Return a load's streams and lengths in few words, for a column of a table."""
+    fields = {"input": f"{load.input_tokens:,}", "output": f"{load.output_tokens:,}"}
+    words = [say("place.brief", language, **fields)]
+    if load.concurrency > 0:  # an open load has no number of streams
+        words.insert(0, count(load.concurrency, "stream", language))
+    return say("list.comma", language).join(words)
 
 
 def _amounts(load: Load, language: Language) -> list[str]:

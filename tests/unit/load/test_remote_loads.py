@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +13,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+from load_workers import ENGINEBOOK, SECRET, Workers
 
 from enginebook.errors import LoadError
 from enginebook.load import Target, Workload, run_load
@@ -23,42 +22,9 @@ from enginebook.load.remote import Hosts, run_remote
 from enginebook.load.remote_wire import SECRET_VARIABLE
 from enginebook.metrics import summarise
 
-SECRET = "a secret of these tests alone"
-ENGINEBOOK = [sys.executable, "-m", "enginebook.cli"]
 WORKLOAD = Workload(
     concurrency=6, requests=36, warmup_requests=4, input_tokens=16, output_tokens=8, seed=3
 )
-
-
-class Workers:
-    """Load workers on this machine, ended with the test."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self.processes: list[subprocess.Popen[bytes]] = []
-
-    def start(self, *words: str, before: tuple[str, ...] = (), **env: str) -> tuple[str, int]:
-        """Start a worker that listens on a free port; return its place."""
-        said = self._folder / f"worker-{len(self.processes)}.json"
-        argv = [*before, *ENGINEBOOK, "load-worker", "--listen", "127.0.0.1:0"]
-        process = subprocess.Popen(
-            [*argv, "--json", str(said), *words],
-            env={**os.environ, SECRET_VARIABLE: SECRET, **env}, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-        self.processes.append(process)
-        deadline = time.monotonic() + 60
-        while not said.exists():
-            assert process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        line = str(json.loads(said.read_text())["said"][0])
-        return "127.0.0.1", int(line.rsplit(":", 1)[1])
-
-    def end(self) -> None:
-        for process in self.processes:
-            process.terminate()
-        for process in self.processes:
-            process.wait(timeout=30)
 
 
 @pytest.fixture

@@ -2,8 +2,7 @@
 
 Stages are started as the executors start them: whenever something changes, the ready stages in
 order of priority, each where it fits. A host that fails ends what runs on it; those stages become
-ready again. ``python -m enginebook.pipeline.executors_simulation`` prints the table of
-docs/scale.md.
+ready again. ``python benchmarks/scheduling.py`` prints the table of docs/scale.md.
 """
 
 from __future__ import annotations
