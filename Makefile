@@ -22,8 +22,9 @@ soak: $(READY)   ## break a running study: the tests that take many minutes
 lab: $(READY)    ## open JupyterLab on notebooks/
 	@$(BIN)/jupyter lab --ip=127.0.0.1 --notebook-dir=notebooks
 
+# no cache: ruff's does not see that a folder came or went, which changes how imports are sorted
 check: $(READY)  ## lint, types, import directions, dead code
-	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
+	@$(BIN)/ruff check --no-cache . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
 	@$(BIN)/python tools/dead_code.py
 
 format: $(READY) ## format the source

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import shlex
 import shutil
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from enginebook.engines.recipes import recipe_for
-from enginebook.errors import DONE, INTERRUPTED, MEASURED_FAILURE, EngineError, InputError
+from enginebook.errors import (
+    DONE,
+    INTERRUPTED,
+    MEASURED_FAILURE,
+    EnginebookError,
+    EngineError,
+    InputError,
+)
 from enginebook.paths import project_root
 from enginebook.pipeline.cells import forget_failed_cells
 from enginebook.pipeline.checks import check_before_start
@@ -43,6 +52,7 @@ from enginebook.study_file import load_study
 
 POLL_S = 0.25
 STOP_GRACE_S = 45.0
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 
 
 @dataclass(frozen=True)
@@ -145,7 +155,7 @@ def run(prepared: Prepared, *, retry_failed: bool = False) -> Outcome:
     """
     started = time.monotonic()
     prepared.outputs.mkdir(parents=True, exist_ok=True)
-    with only_run(prepared.outputs), _stop_on_signals():
+    with _full_disks_told(prepared), only_run(prepared.outputs), _stop_on_signals():
         _write_run_folder(prepared)
         _fetch(prepared)
         for damage in forget_damaged(prepared.study, prepared.plan, prepared.outputs):
@@ -241,7 +251,8 @@ def _report(prepared: Prepared) -> None:
         _render(prepared)
         return
     left = replace(prepared, plan=prepared.plan.without(lost))
-    if not left.plan.of_kind("load"):
+    # figures of a host that was not examined are nobody's: no report without that stage
+    if not left.plan.of_kind("load") or not left.plan.of_kind("host"):
         return
     write_json(prepared.run_folder / "partial.json", left.plan.to_json())
     start_manifest(prepared.run_folder, prepared.study, left.plan, prepared.host)
@@ -270,6 +281,20 @@ def _running_pids(prepared: Prepared) -> list[int]:
             if running.get("host", here()) == here() and prepared.executor.name == "local":
                 found.append(int(running["pid"]))
     return found
+
+
+@contextlib.contextmanager
+def _full_disks_told(prepared: Prepared) -> Iterator[None]:
+    """Say what to do when the run's own records find no room; what was measured before stays."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        raise EnginebookError(
+            f"{prepared.outputs} takes no more data: {error.strerror}",
+            f"make room, then go on with: {prepared.resume}",
+        ) from error
 
 
 @contextlib.contextmanager
