@@ -89,6 +89,7 @@ class Adapter(Protocol):
     model_format: ModelFormat
     ready_path: str
     metrics_path: str  # of Prometheus text, where there are metrics
+    memory_share: float  # the most that it takes of a GPU's memory by its own default
     prelude: Path | None  # run before the engine's packages are imported elsewhere
     metrics: Mapping[str, str]  # common name (running, waiting, kv_usage ...) -> Prometheus name
     features: Mapping[str, bool]  # prefix_cache, structured_output, metrics, dummy_weights ...

@@ -49,6 +49,7 @@ class EngineAdapter(Generic[T]):
     model_format: ModelFormat = "hf"
     ready_path: str = "/health"
     metrics_path: str = "/metrics"
+    memory_share: float = 1.0
     prelude: Path | None = None
     metrics: Mapping[str, str] = {}
     features: Mapping[str, bool] = features()

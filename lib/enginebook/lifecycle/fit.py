@@ -125,8 +125,11 @@ def _kv_width(options: EngineOptions) -> float:
     return next((width for name, width in BYTES.items() if named.startswith(name)), 2.0)
 
 
-def room(options: EngineOptions, *, on_gpu: bool) -> Room | None:
-    """Return what the fullest device offers now; None where there is no GPU to ask."""
+def room(options: EngineOptions, *, on_gpu: bool, share: float = 1.0) -> Room | None:
+    """Return what the fullest device offers now; None where there is no GPU to ask.
+
+    ``share`` of a GPU's memory is the engine's own limit where ``memory_fraction`` is not set.
+    """
     if not on_gpu:
         limit = limits.memory_limit_bytes()
         free = psutil.virtual_memory().available
@@ -134,7 +137,7 @@ def room(options: EngineOptions, *, on_gpu: bool) -> Room | None:
     devices = _chosen(gpu.look().devices, options.get("devices"))
     if not devices:
         return None
-    fraction = float(options.get("memory_fraction") or 1.0)  # type: ignore[arg-type]
+    fraction = float(options.get("memory_fraction") or share)  # type: ignore[arg-type]
     smallest = min(devices, key=lambda d: d.memory_bytes - d.memory_used_bytes)
     free = smallest.memory_bytes - smallest.memory_used_bytes
     allowed = int(smallest.memory_bytes * fraction)
@@ -155,7 +158,9 @@ def _users(device: gpu.Device) -> str:
     return f"pids {list(device.processes)}" if device.processes else "processes not shown by NVML"
 
 
-def require_fit(model: ModelFiles, options: EngineOptions, *, on_gpu: bool, who: str) -> None:
+def require_fit(
+    model: ModelFiles, options: EngineOptions, *, on_gpu: bool, who: str, share: float = 1.0
+) -> None:
     """Refuse what cannot fit, with the arithmetic.
 
     Raises
@@ -164,7 +169,8 @@ def require_fit(model: ModelFiles, options: EngineOptions, *, on_gpu: bool, who:
         When weights, one request's cache and the least overhead exceed what a device offers, and
         ``ENGINEBOOK_FORCE_FIT=1`` is not set.
     """
-    needed, offered = need(model, options, on_gpu=on_gpu), room(options, on_gpu=on_gpu)
+    needed = need(model, options, on_gpu=on_gpu)
+    offered = room(options, on_gpu=on_gpu, share=share)
     if needed is None or offered is None or needed.total <= offered.bytes:
         return
     if os.environ.get(FORCE) == "1":

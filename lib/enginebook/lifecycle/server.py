@@ -207,8 +207,13 @@ def _start(launch: _Launch, port: int) -> Server:
     """Start the engine; where the free port was lost to somebody else, once more on another."""
     leases.end_those_in(launch.directory, launch.say)
     (launch.directory / FACTS_NAME).unlink(missing_ok=True)
-    options, title = launch.recipe.options, launch.recipe.title
-    require_fit(launch.model, options, on_gpu=launch.on_gpu, who=title)
+    require_fit(
+        launch.model,
+        launch.recipe.options,
+        on_gpu=launch.on_gpu,
+        who=launch.recipe.title,
+        share=launch.adapter.memory_share,
+    )
     for attempt in range(START_ATTEMPTS):
         chosen = port or ports.free_port()
         try:

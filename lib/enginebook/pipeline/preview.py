@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from enginebook.engines.recipes import Recipe, recipe_for
+from enginebook.engines.registry import adapter
 from enginebook.errors import EnginebookError
 from enginebook.lifecycle import fit, requirements
 from enginebook.lifecycle.models import prepare_model
@@ -102,12 +103,12 @@ def _memory(engine: EngineSpec, recipe: Recipe, model: ModelSpec) -> str:
         return "checked when the model is there"
     if recipe.environment.kind == "external":
         return "not ours to check: somebody else runs this server"
-    on_gpu = "cuda" in recipe.labels
+    on_gpu, share = "cuda" in recipe.labels, adapter(recipe.engine).memory_share
     try:
         files = prepare_model(model, recipe.model_format)
-        fit.require_fit(files, recipe.options, on_gpu=on_gpu, who=engine.name)
+        fit.require_fit(files, recipe.options, on_gpu=on_gpu, who=engine.name, share=share)
         needed = fit.need(files, recipe.options, on_gpu=on_gpu)
-        offered = fit.room(recipe.options, on_gpu=on_gpu)
+        offered = fit.room(recipe.options, on_gpu=on_gpu, share=share)
     except EnginebookError as error:
         return f"DOES NOT FIT: {error.message}"
     if needed is None or offered is None:

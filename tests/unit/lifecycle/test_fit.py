@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from enginebook.engines.base import ModelFiles
+from enginebook.engines.registry import adapter
 from enginebook.errors import InputError
 from enginebook.lifecycle import fit, gpu
 
@@ -62,6 +63,20 @@ def test_70b_in_16_bit_is_refused_on_one_h200(llama, card):
     assert "131.4 GiB of weights (70.6 G parameters in bfloat16)" in text
     assert "129.2 GiB that NVIDIA H200 offers" in text
     assert "quantised" in raised.value.remedy
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_an_engine_takes_its_own_share_when_none_is_asked_for(llama, card, engine):
+    options = {"max_model_len": 16384}
+    # 131.4 GiB of weights and 5 of cache are within the card's 140.4, but not within the share.
+    fit.require_fit(llama, options, on_gpu=True, who=engine)
+    share = adapter(engine).memory_share
+    with pytest.raises(InputError, match=f"fraction {share:g}"):
+        fit.require_fit(llama, options, on_gpu=True, who=engine, share=share)
+    # What is asked for by name goes over it.
+    fit.require_fit(
+        llama, {**options, "memory_fraction": 1.0}, on_gpu=True, who=engine, share=share
+    )
 
 
 def test_70b_in_fp8_is_let_through(llama, card):
