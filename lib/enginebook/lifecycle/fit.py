@@ -18,18 +18,18 @@ from enginebook import store
 from enginebook.engines.base import EngineOptions, ModelFiles
 from enginebook.errors import InputError
 from enginebook.lifecycle import gpu, limits
+from enginebook.physics.precision import Precision
+from enginebook.physics.served import served_precision
 from enginebook.physics.shapes import ModelShape
 
 GIB = 1 << 30
 FORCE = "ENGINEBOOK_FORCE_FIT"
-BYTES = {
-    "float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "fp8": 1.0, "int8": 1.0, "auto": 2.0,
-}  # fmt: skip
-FOUR_BIT = ("awq", "gptq", "int4", "fp4", "nvfp4", "mxfp4")
 # What engines took at least beside weights and cache: on an H200 with vLLM 0.26, 1.3 GiB of
 # activations and libraries for 8B and more for larger ones; on CPUs PyTorch's code and buffers.
 GPU_OVERHEAD_BYTES = int(1.3 * GIB)
 CPU_OVERHEAD_BYTES = int(0.2 * GIB)
+# Few formats are narrower than 4 bits, so what is refused with it would not fit in any.
+UNKNOWN = Precision("a format that is not known here, taken as 4 bits", 4, "bf16")
 
 
 @dataclass(frozen=True)
@@ -66,13 +66,14 @@ class Room:
 
 def need(model: ModelFiles, options: EngineOptions, *, on_gpu: bool) -> Need | None:
     """Return what an engine needs on each device; None when the model's shape is not known."""
-    shape = _shape(model)
-    if shape is None:
+    config = _config(model)
+    if config is None:
         return None
+    shape, precision = ModelShape.from_hf(config), _precision(config, options)
     devices = int(options.get("tensor_parallel") or 1)  # type: ignore[arg-type]
     tokens = int(options.get("max_model_len") or 2048)  # type: ignore[arg-type]
-    weights, source = _weights(model, shape, options)
-    kv_bytes = shape.kv_values_per_token * _kv_width(options)
+    weights, source = _weights(model, shape, precision, options)
+    kv_bytes = shape.kv_values_per_token * precision.kv_bits / 8
     return Need(
         weights=int(weights / devices),
         kv_one_request=int(tokens * kv_bytes / min(devices, shape.kv_shards)),
@@ -82,24 +83,33 @@ def need(model: ModelFiles, options: EngineOptions, *, on_gpu: bool) -> Need | N
     )
 
 
-def _shape(model: ModelFiles) -> ModelShape | None:
+def _config(model: ModelFiles) -> dict[str, Any] | None:
+    """Return the model's ``config.json`` when it tells a shape."""
     with suppress(OSError, ValueError, InputError):
         config: dict[str, Any] = store.read_json(model.tokenizer_dir / "config.json")
-        return ModelShape.from_hf(config)
+        ModelShape.from_hf(config)
+        return config
     return None
 
 
-def _weights(model: ModelFiles, shape: ModelShape, options: EngineOptions) -> tuple[float, str]:
+def _precision(config: dict[str, Any], options: EngineOptions) -> Precision:
+    try:
+        return served_precision(config, options)
+    except InputError:
+        return UNKNOWN
+
+
+def _weights(
+    model: ModelFiles, shape: ModelShape, precision: Precision, options: EngineOptions
+) -> tuple[float, str]:
     """Return weight bytes: what lies on disk, unless the engine makes other weights of it."""
-    width, said = _weight_width(options)
     files = _weight_files(model)
-    if files and said is None:
+    if files and not options.get("quantization") and (options.get("dtype") or "auto") == "auto":
         return float(sum(p.stat().st_size for p in files)), "size of the files"
-    tables = shape.head_params * (1 if shape.tied else 2)
     # Embeddings and head stay in 16 bit when the layers are quantised.
-    at_least_16 = max(width, 2.0)
-    size = (shape.params - tables) * width + tables * at_least_16
-    return size, f"{shape.params / 1e9:.1f} G parameters in {said or 'bfloat16'}"
+    tables = shape.head_params * (1 if shape.tied else 2)
+    bits = (shape.params - tables) * precision.weight_bits + tables * precision.table_bits
+    return bits / 8, f"{shape.params / 1e9:.1f} G parameters in {precision.name}"
 
 
 def _weight_files(model: ModelFiles) -> list[Path]:
@@ -108,21 +118,6 @@ def _weight_files(model: ModelFiles) -> list[Path]:
     if model.format == "gguf":
         return [model.path] if model.path.is_file() else []
     return list(model.path.glob("*.safetensors"))
-
-
-def _weight_width(options: EngineOptions) -> tuple[float, str | None]:
-    quantised = str(options.get("quantization") or "")
-    if any(name in quantised for name in FOUR_BIT):
-        return 0.5, quantised
-    if quantised:
-        return 1.0, quantised
-    dtype = str(options.get("dtype") or "auto")
-    return BYTES.get(dtype, 2.0), None if dtype == "auto" else dtype
-
-
-def _kv_width(options: EngineOptions) -> float:
-    named = str(options.get("kv_cache_dtype") or options.get("dtype") or "auto")
-    return next((width for name, width in BYTES.items() if named.startswith(name)), 2.0)
 
 
 def room(options: EngineOptions, *, on_gpu: bool, share: float = 1.0) -> Room | None:

@@ -60,7 +60,7 @@ def test_70b_in_16_bit_is_refused_on_one_h200(llama, card):
     with pytest.raises(InputError) as raised:
         fit.require_fit(llama, options, on_gpu=True, who="vLLM")
     text = str(raised.value)
-    assert "131.4 GiB of weights (70.6 G parameters in bfloat16)" in text
+    assert "131.4 GiB of weights (70.6 G parameters in bf16)" in text
     assert "129.2 GiB that NVIDIA H200 offers" in text
     assert "quantised" in raised.value.remedy
 
@@ -82,6 +82,21 @@ def test_an_engine_takes_its_own_share_when_none_is_asked_for(llama, card, engin
 def test_70b_in_fp8_is_let_through(llama, card):
     options = {"quantization": "fp8", "memory_fraction": 0.92, "max_model_len": 16384}
     fit.require_fit(llama, options, on_gpu=True, who="vLLM")
+
+
+def test_a_checkpoint_that_is_fp8_needs_no_option(llama, card):
+    quantised = {"quantization_config": {"quant_method": "fp8", "activation_scheme": "dynamic"}}
+    llama.path.joinpath("config.json").write_text(json.dumps(LLAMA_70B | quantised))
+    needed = fit.need(llama, {"max_model_len": 16384}, on_gpu=True)
+    assert needed.weights / fit.GIB == pytest.approx(67.66, abs=0.1)
+    assert needed.weights_source == "70.6 G parameters in fp8"
+    fit.require_fit(llama, {}, on_gpu=True, who="vLLM", share=0.92)
+
+
+def test_a_format_that_is_not_known_is_refused_only_when_4_bits_would_not_fit(llama, card):
+    needed = fit.need(llama, {"quantization": "odd"}, on_gpu=True)
+    assert needed.weights / fit.GIB == pytest.approx(35.3, abs=0.5)
+    assert "not known here" in needed.weights_source
 
 
 def test_two_devices_share(llama, card):
