@@ -75,5 +75,5 @@ def _kill_one(scene: Scene, rng: random.Random, cli: int) -> str | None:
         with suppress(psutil.Error):
             line = " ".join(victim.cmdline())
             victim.kill()
-            return next((role for role, mark in ROLES.items() if mark in line), "other")
+            return next((role for role, mark in ROLES.items() if mark in line), line[:80])
     return None
