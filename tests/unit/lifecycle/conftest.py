@@ -23,6 +23,7 @@ class FakeAdapter:
     title = "Fake engine"
     model_format = "hf"
     ready_path = "/health"
+    memory_share = 1.0
     metrics: ClassVar[dict[str, str]] = {}
 
     def command(self, plan: LaunchPlan) -> Command:
