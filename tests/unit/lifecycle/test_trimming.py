@@ -94,7 +94,7 @@ def test_debug_symbols_are_removed_and_the_library_still_loads(tmp_path):
     (change,) = trimming.strip_symbols(tmp_path / "site")
     assert change.how == "stripped"
     assert change.bytes == size - target.stat().st_size > 0
-    # In a process of its own: `strip` writes in place, and a library that is mapped must not change.
+    # In a process of its own: `strip` writes in place, and what is mapped must not change.
     ask = "import ctypes, sys; sys.exit(ctypes.CDLL(sys.argv[1]).answer())"
     assert subprocess.run([sys.executable, "-c", ask, target], check=False).returncode == 42
     assert trimming.strip_symbols(tmp_path / "site") == []
