@@ -21,7 +21,6 @@ from enginebook.engines.recipes import load_recipe
 from enginebook.engines.registry import adapter
 from enginebook.lifecycle.live_features import Feature
 from enginebook.pipeline.book import begin
-from enginebook.pipeline.steps import probes
 from enginebook.pipeline.steps.probes import Look, _environment, ask_running, figures_of
 from enginebook.study_file import read_yaml
 
@@ -94,7 +93,7 @@ def test_a_look_times_its_scrapes(slow_page: str) -> None:
 def test_the_largest_figure_under_load_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = iter([{"running": 3.0, "tokens": 10.0}, {"running": 16.0, "tokens": 90.0}, {},
                  {"running": 0.0, "tokens": 128.0}])  # fmt: skip
-    monkeypatch.setattr(probes, "scrape", lambda url, known: next(seen))
+    monkeypatch.setattr("enginebook.pipeline.steps.probes.scrape", lambda url, known: next(seen))
     look = Look("http://127.0.0.1:9/metrics", {})
     for _ in range(4):
         look.at("under load")
