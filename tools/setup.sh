@@ -32,3 +32,9 @@ else
     quietly "$venv/bin/python" -m pip install --require-hashes --no-deps -r requirements.lock
 fi
 quietly "$venv/bin/python" -m pip install --no-deps --no-build-isolation --no-index --editable .
+
+# Outputs never land in git: the filter that .gitattributes names, for this checkout alone.
+if [ "$(git rev-parse --show-toplevel 2>/dev/null)" = "$(pwd -P)" ]; then
+    git config filter.nbstripout.clean "\"$PWD/$venv/bin/python\" -m nbstripout --keep-id" || :
+    git config filter.nbstripout.smudge cat || :
+fi
