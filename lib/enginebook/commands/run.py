@@ -77,6 +77,7 @@ def run(args: argparse.Namespace) -> int:
     from enginebook.pipeline import runner
     from enginebook.pipeline.executors import Wishes
     from enginebook.pipeline.executors_store import check_store
+    from enginebook.pipeline.preview import outlook
     from enginebook.store import write_json
 
     outputs = (args.output or default_outputs_dir()).resolve()
@@ -87,6 +88,8 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         outcome = runner.dry_run(prepared)
     else:
+        if line := outlook(prepared.study, prepared.plan, prepared.outputs):
+            print(f"run {prepared.plan.run_id}: {line}", flush=True)
         outcome = runner.run(prepared, retry_failed=args.retry_failed)
     if args.json:
         write_json(args.json, outcome.to_json())

@@ -38,6 +38,8 @@ class Preview:
         A sentence an engine: what it needs and what there is.
     obstacles
         By engine: why it cannot run here. Its stages would fail, and the others go on.
+    gpu_seconds
+        Seconds of stages with an engine on GPUs, times the GPUs that it takes.
     """
 
     stages: list[dict[str, Any]]
@@ -45,6 +47,7 @@ class Preview:
     memory: Mapping[str, str]
     obstacles: Mapping[str, str]
     hourly_price: float | None
+    gpu_seconds: float
 
     @property
     def seconds(self) -> float:
@@ -62,6 +65,7 @@ class Preview:
         return {
             "stages": self.stages,
             "seconds": round(self.seconds, 1),
+            "gpu_seconds": round(self.gpu_seconds, 1),
             "cost": self.cost,
             "memory": dict(self.memory),
             "cannot_run_here": dict(self.obstacles),
@@ -90,7 +94,36 @@ def preview(study: Study, plan: Plan, outputs: Path) -> Preview:
         memory={e.name: _memory(e, recipes[e.name], study.model_of(e)) for e in study.engines},
         obstacles={n: why for n, r in recipes.items() if (why := _obstacle(r))},
         hourly_price=study.hourly_price,
+        gpu_seconds=_gpu_seconds(plan, estimates, recipes),
     )
+
+
+def _gpu_seconds(
+    plan: Plan, estimates: Mapping[str, Estimate], recipes: Mapping[str, Recipe]
+) -> float:
+    total = 0.0
+    for stage in plan.stages:
+        recipe = recipes.get(str(stage.parameters.get("engine")))
+        if stage.kind in {"launch", "load"} and recipe is not None and "cuda" in recipe.labels:
+            devices = int(recipe.options.get("tensor_parallel") or 1)  # type: ignore[arg-type]
+            total += devices * estimates[stage.name].seconds if stage.name in estimates else 0.0
+    return total
+
+
+def outlook(study: Study, plan: Plan, outputs: Path) -> str | None:
+    """Return in one line how long a run will take and what it costs; None when all is done."""
+    estimates = {e.stage: e for e in estimate(study, plan, outputs)}
+    if not estimates:
+        return None
+    gpu = _gpu_seconds(plan, estimates, {e.name: recipe_for(e) for e in study.engines})
+    return _in_all(sum(e.seconds for e in estimates.values()), gpu, study.hourly_price)
+
+
+def _in_all(seconds: float, gpu_seconds: float, price: float | None) -> str:
+    parts = [f"about {clock(seconds)} in all"]
+    parts += [f"{clock(gpu_seconds)} of GPU time"] if gpu_seconds else []
+    parts += [f"{seconds / S_PER_HOUR * price:.2f} at {price:g} an hour"] if price else []
+    return ", ".join(parts)
 
 
 def _obstacle(recipe: Recipe) -> str:
@@ -126,10 +159,8 @@ def tell(found: Preview, run_id: str) -> None:
     for engine, why in found.obstacles.items():
         print(f"{engine} cannot run here and would be left out: {why}")
     bases = sorted({e.basis for e in found.estimates.values()})
-    print(f"run {run_id}: about {clock(found.seconds)} in all")
+    print(f"run {run_id}: {_in_all(found.seconds, found.gpu_seconds, found.hourly_price)}")
     for basis in bases:
         names = [n for n, e in found.estimates.items() if e.basis == basis]
         print(f"  {len(names)} stages {BASIS[basis]}")
-    if found.cost is not None:
-        print(f"  about {found.cost:.2f} at {found.hourly_price:g} an hour")
     print("nothing was started")

@@ -10,6 +10,8 @@ import pytest
 from enginebook.cells import Cell
 from enginebook.pipeline.estimate import OVERHEAD_S, estimate, expected_s, work_of
 from enginebook.pipeline.plan import cell_digest, make_plan
+from enginebook.pipeline.preview import outlook
+from enginebook.pipeline.watch import clock
 from enginebook.store import write_json
 from enginebook.study import Study
 from enginebook.study_file import study_from_parameters
@@ -68,3 +70,25 @@ def test_measured_cells_of_the_engine_scale_the_rest(tmp_path: Path) -> None:
     scale = 30.0 / work_of(first, "cpu")
     wanted = expected_s(second, scale * work_of(second, "cpu"))
     assert load.seconds == pytest.approx(60.0 + wanted)
+
+
+def test_the_outlook_before_a_run_tells_time_gpu_time_and_cost(tmp_path: Path) -> None:
+    on_cards = {
+        **PARAMETERS,
+        "model": {"dummy": "llama-3.1-8b"},
+        "engines": [{"name": "v", "recipe": "vllm-cuda", "options": {"tensor_parallel": 4}}],
+        "hourly_price": 12,
+    }
+    asked = study_from_parameters(on_cards)
+    plan = make_plan(asked, on_cards, HOST)
+    seconds = {e.stage: e.seconds for e in estimate(asked, plan, tmp_path)}
+    on_gpu = 4 * (seconds["launch-v"] + seconds["load-v-b0"])
+    said = outlook(asked, plan, tmp_path)
+    assert said is not None
+    total = sum(seconds.values())
+    assert f"about {clock(total)} in all, {clock(on_gpu)} of GPU time" in said
+    assert f"{total / 3600 * 12:.2f} at 12 an hour" in said
+    assert "GPU" not in str(outlook(study(), make_plan(study(), PARAMETERS, HOST), tmp_path))
+    for stage in plan.stages:
+        write_json(tmp_path / stage.marker, {"digest": stage.digest, "seconds": 1.0})
+    assert outlook(asked, plan, tmp_path) is None
