@@ -35,11 +35,18 @@ TABLE_SCHEMA: dict[str, Any] = {
 }
 
 
-def load_engine(book: Book) -> dict[str, Any]:
+def load_engine(book: Book, *, keep_warm: float | str = 0) -> dict[str, Any]:
     """Measure the cells of the notebook's engine and block that are not there; store a summary.
 
     A cell that fails is recorded with its reason and the others go on; an engine that died is
     started again, at most `MOST_STARTS` times in all.
+
+    Parameters
+    ----------
+    keep_warm
+        ``"15min"`` leaves the engine running for so long after the cell, and the next call of the
+        same study, engine and block takes it over, also after a restart of the kernel. A batch run
+        takes no notice. ``enginebook servers`` lists and stops what was kept.
 
     Returns
     -------
@@ -51,7 +58,7 @@ def load_engine(book: Book) -> dict[str, Any]:
     wanted = [c for c in book.cells() if not _is_there(book, c)]
     path = book.folder / "load.json"
     if wanted or not path.is_file():
-        write_json(path, _measure(book, wanted))
+        write_json(path, _measure(book, wanted, keep_warm))
     return dict(read_json(path))
 
 
@@ -65,7 +72,7 @@ def _is_there(book: Book, cell: Cell) -> bool:
     return (book.cell_folder(cell, book.engine) / "cell.json").is_file()
 
 
-def _measure(book: Book, wanted: list[Cell]) -> dict[str, Any]:
+def _measure(book: Book, wanted: list[Cell], keep_warm: float | str) -> dict[str, Any]:
     total = len(book.cells())
     progress = Progress(f"load {book.engine.name}", total)
     progress.update(done=total - len(wanted))
@@ -76,7 +83,7 @@ def _measure(book: Book, wanted: list[Cell]) -> dict[str, Any]:
     for _ in range(MOST_STARTS):
         if not left and (probes or not _watched(book)):
             break
-        with serving(book, progress) as server:
+        with serving(book, progress, keep_warm=keep_warm) as server:
             servers.append(server_facts(server))
             ready = memory_of(server)
             if _watched(book) and not probes:

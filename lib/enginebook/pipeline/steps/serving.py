@@ -11,19 +11,26 @@ from enginebook.lifecycle.server import Server, serve
 from enginebook.pipeline.book import Book
 from enginebook.pipeline.progress import Progress
 from enginebook.pipeline.steps.values import json_values
+from enginebook.pipeline.steps.warm import warm_for
 
 READY_TIMEOUT_S = 1800.0
 
 
 @contextlib.contextmanager
-def serving(book: Book, progress: Progress) -> Iterator[Server]:
-    """Start the notebook's engine, yield it when it answers, and end it with the block."""
+def serving(book: Book, progress: Progress, *, keep_warm: float | str = 0) -> Iterator[Server]:
+    """Start the notebook's engine, yield it when it answers, and end it with the block.
+
+    With ``keep_warm`` it stays for so long, and the same notebook's next call takes it over.
+    """
+    seconds, mark = warm_for(book, keep_warm)
     with serve(
         book.engine,
         book.model,
         directory=book.folder,
         port=book.study.port,
         timeout_s=READY_TIMEOUT_S,
+        keep_warm_s=seconds,
+        env=mark,
         on_event=lambda text: progress.update(label=f"{book.engine.name}: {text}"),
     ) as server:
         yield server
