@@ -13,6 +13,7 @@ from enginebook.engines.recipes import (
     Recipe,
 )
 from enginebook.errors import InputError
+from enginebook.lifecycle.failures import ending
 from enginebook.lifecycle.installation import Installation, Kind
 
 VERSION_TIMEOUT_S = 300.0
@@ -65,6 +66,11 @@ def _ask(argv: list[str], recipe: Recipe, trouble: str) -> str:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise InputError(f"{recipe.name}: {argv[0]}: {error}", "correct the recipe") from error
+    if done.returncode < 0:
+        how = ending(done.returncode)
+        raise InputError(
+            f"{recipe.name}: {argv[0]}, asked for its version, was {how}", "start again"
+        )
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise InputError(f"{recipe.name}: {trouble}: {last}", "correct environment: in the recipe")

@@ -292,6 +292,16 @@ def other(folder: Path, environment: object) -> Recipe:
     )
 
 
+def test_an_interpreter_that_is_killed_when_asked_is_not_called_wrong(tmp_path, fake):
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nkill -9 $$\n")
+    python.chmod(0o755)
+    environment = ExistingEnvironment(kind="existing", python=str(python), distribution="pip")
+    with pytest.raises(InputError, match="was ended by SIGKILL") as raised:
+        install(other(tmp_path, environment))
+    assert raised.value.remedy == "start again"
+
+
 def test_existing_python_is_asked_for_its_version(tmp_path, fake):
     environment = ExistingEnvironment(
         kind="existing", python=sys.executable, distribution="pytest", imports=("pytest",)
