@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import polars as pl
 
-from enginebook.claims.need import Workload
+from enginebook.claims.need import Cut, Workload
 from enginebook.claims.selection import codes_by_series, scenario_code
 from enginebook.stats.metrics import checked_cells
 
@@ -25,7 +25,10 @@ _SCENARIOS: Final = {
 
 @dataclass(frozen=True)
 class BlockCapacities:
-    """Capacity by block, and the cells it was read from; without values `word` says why."""
+    """Capacity by block, and the cells it was read from; without values `word` says why.
+
+    `cut` is a heavier load that not every engine has, where it could change this capacity.
+    """
 
     values: Mapping[int, float] = field(default_factory=dict)
     scenario: str | None = None
@@ -33,6 +36,7 @@ class BlockCapacities:
     output_tokens: int | None = None
     word: str = ""
     reason: str = ""
+    cut: Cut | None = None
 
 
 @dataclass(frozen=True)
@@ -44,10 +48,16 @@ class _Level:
     strain: float
 
 
+_Curves = Mapping[int, Sequence[_Level]]  # one engine's loads by block
+
+
 def measured_capacities(
     cells: pl.DataFrame, workload: Workload, loads: pl.DataFrame | None = None
 ) -> dict[str, BlockCapacities]:
     """Return each engine's capacities, read from the cells whose lengths are nearest.
+
+    In each block only the loads count that all engines of that block have: the highest rate over
+    more loads is higher by that alone.
 
     Parameters
     ----------
@@ -57,20 +67,20 @@ def measured_capacities(
     frame = checked_cells(cells)
     engines = frame["engine"].unique(maintain_order=True).to_list()
     usable = _of_kind(frame.filter(pl.col("gate_ok") & (pl.col("value") > 0)), workload, loads)
-    nearest = _nearest(usable, workload, _shares(loads))
-    if nearest is None:
+    series = _nearest(usable, workload, _shares(loads))
+    if not series:
         text = f"no valid cell of a {workload.kind} scenario; measure one"
         return {e: BlockCapacities(word="no data", reason=text) for e in engines}
-    scenario, inputs, outputs = nearest
-    here = usable.filter(
-        (pl.col("scenario") == scenario)
-        & (pl.col("input_tokens") == inputs)
-        & (pl.col("output_tokens") == outputs)
-    )
-    note = _distance_note(inputs, outputs, workload)
-    return {
-        e: _of_engine(here.filter(pl.col("engine") == e), nearest, note, workload) for e in engines
-    }
+    where = series[0]
+    here = _pooled(usable, series)
+    note = _distance_note(where[1], where[2], workload)
+    measured = set(here["engine"].to_list())
+    curves = {e: _curves(here.filter(pl.col("engine") == e), workload, where[2]) for e in engines}
+    common = _common(curves)
+    found = {e: _of_engine(curves[e], common, where, note) for e in engines if e in measured}
+    cuts = {e: _cut(e, curves, common) for e in engines}
+    absent = BlockCapacities(word="no data", reason="no valid cell of this engine there")
+    return {e: replace(found.get(e, absent), cut=cuts[e]) for e in engines}
 
 
 def _of_kind(frame: pl.DataFrame, workload: Workload, loads: pl.DataFrame | None) -> pl.DataFrame:
@@ -98,23 +108,56 @@ def _shares(loads: pl.DataFrame | None) -> dict[str, float]:
 
 def _nearest(
     frame: pl.DataFrame, workload: Workload, shares: Mapping[str, float]
-) -> tuple[str, int, int] | None:
-    """Return the scenario and lengths nearest in ratio; of equals the one with most loads.
+) -> list[tuple[str, int, int]]:
+    """Return the series and lengths nearest in ratio, the one to be preferred first.
 
-    A tenth of a prompt shared more or less weighs as much as lengths that differ by 10 %.
+    A tenth of a prompt shared more or less weighs as much as lengths that differ by 10 %. Of
+    series equally near, that with most paired blocks stands first, then that with most loads: a
+    curve measured once decides nothing. Others of the same lengths and blocks are added to it.
     """
-    groups = frame.group_by(_LENGTHS).agg(pl.col("concurrency").n_unique().alias("loads"))
-    if groups.is_empty():
-        return None
+    groups: dict[tuple[str, int, int], pl.DataFrame] = {
+        (str(key[0]), int(str(key[1])), int(str(key[2]))): group
+        for key, group in frame.group_by(_LENGTHS, maintain_order=True)
+    }
 
-    def order(row: tuple[str, int, int, int]) -> tuple[float, int, str]:
-        distance = abs(math.log(row[1] / workload.input_tokens))
-        distance += abs(math.log(row[2] / workload.output_tokens))
-        distance += abs(shares.get(row[0], workload.prefix_share) - workload.prefix_share)
-        return distance, -row[3], row[0]
+    def distance(where: tuple[str, int, int]) -> float:
+        away = abs(math.log(where[1] / workload.input_tokens))
+        away += abs(math.log(where[2] / workload.output_tokens))
+        return away + abs(shares.get(where[0], workload.prefix_share) - workload.prefix_share)
 
-    best = min(groups.iter_rows(), key=order)
-    return best[0], best[1], best[2]
+    def order(where: tuple[str, int, int]) -> tuple[float, int, int, int, str]:
+        group = groups[where]
+        blocks = group["block"].n_unique()
+        paired = group.select("engine", "block").n_unique() - blocks
+        return distance(where), -paired, -blocks, -group["concurrency"].n_unique(), where[0]
+
+    if not groups:
+        return []
+    ordered = sorted(groups, key=order)
+    best, blocks = ordered[0], set(groups[ordered[0]]["block"].to_list())
+    return [
+        w
+        for w in ordered
+        if (distance(w), *w[1:]) == (distance(best), *best[1:])
+        and set(groups[w]["block"].to_list()) == blocks
+    ]
+
+
+def _pooled(frame: pl.DataFrame, series: Sequence[tuple[str, int, int]]) -> pl.DataFrame:
+    """Return the cells of some series; of a load that several have, those of the first of them.
+
+    One series gives a load for all engines: that which most engines have in most blocks.
+    """
+    rank = pl.DataFrame(
+        [(*where, place) for place, where in enumerate(series)],
+        schema=[*_LENGTHS, "place"],
+        orient="row",
+    ).with_columns(pl.col(c).cast(frame.schema[c]) for c in _LENGTHS)
+    mine = frame.join(rank, on=_LENGTHS, how="inner", maintain_order="left")
+    held = mine.group_by("concurrency", "place").agg(cells=pl.struct("engine", "block").n_unique())
+    first = held.sort(["concurrency", "cells", "place"], descending=[False, True, False])
+    chosen = first.unique("concurrency", keep="first").select("concurrency", "place")
+    return mine.join(chosen, on=["concurrency", "place"], how="semi", maintain_order="left")
 
 
 def _distance_note(inputs: int, outputs: int, workload: Workload) -> str:
@@ -127,28 +170,65 @@ def _distance_note(inputs: int, outputs: int, workload: Workload) -> str:
     )
 
 
+def _curves(frame: pl.DataFrame, workload: Workload, output_tokens: int) -> _Curves:
+    """Return one engine's loads by block; blocks without a usable one are left out."""
+    found = {
+        int(str(block)): _levels(group, workload, output_tokens)
+        for (block,), group in frame.group_by(["block"], maintain_order=True)
+    }
+    return {block: levels for block, levels in found.items() if levels}
+
+
+def _loads(levels: Sequence[_Level]) -> set[int]:
+    return {level.concurrency for level in levels}
+
+
+def _common(curves: Mapping[str, _Curves]) -> dict[int, set[int]]:
+    """Return by block the loads that every engine with loads in that block has."""
+    common: dict[int, set[int]] = {}
+    for by_block in curves.values():
+        for block, levels in by_block.items():
+            common[block] = common.get(block, _loads(levels)) & _loads(levels)
+    return common
+
+
+def _cut(engine: str, curves: Mapping[str, _Curves], common: Mapping[int, set[int]]) -> Cut | None:
+    """Return a load heavier than the common ones that could change this engine's capacity.
+
+    Where an engine misses its limits at a common load, no heavier one can.
+    """
+    for block, levels in curves[engine].items():
+        if any(v.strain > 1 for v in levels if v.concurrency in common[block]):
+            continue
+        there = {e: _loads(c[block]) for e, c in curves.items() if block in c}
+        heavier = {v for held in there.values() for v in held if v > max(common[block], default=0)}
+        if heavier:
+            load = min(heavier)
+            return Cut(load, tuple(e for e, held in there.items() if load not in held))
+    return None
+
+
 def _of_engine(
-    frame: pl.DataFrame, where: tuple[str, int, int], note: str, workload: Workload
+    curves: _Curves, common: Mapping[int, set[int]], where: tuple[str, int, int], note: str
 ) -> BlockCapacities:
-    if frame.is_empty():
-        return BlockCapacities(word="no data", reason="no valid cell of this engine there")
+    if not curves:
+        text = "the limited metrics are not measured"
+        return BlockCapacities({}, *where, word="no data", reason=text)
     values: dict[int, float] = {}
     missed = False
-    for (block,), group in frame.group_by(["block"], maintain_order=True):
-        levels = _levels(group, workload, where[2])
-        capacity = _capacity(levels)
-        missed |= bool(levels) and capacity is None
+    for block, levels in curves.items():
+        kept = [level for level in levels if level.concurrency in common[block]]
+        capacity = _capacity(kept)
+        missed |= bool(kept) and capacity is None
         if capacity is not None:
-            values[int(str(block))] = capacity
+            values[block] = capacity
     if values and not missed:
         return BlockCapacities(values, *where, reason=note)
     if missed:
         text = "misses the latency limits at every measured load"
         text += " in some blocks" if values else ""
         return BlockCapacities({}, *where, word="misses the limits", reason=text)
-    return BlockCapacities(
-        {}, *where, word="no data", reason="the limited metrics are not measured"
-    )
+    return BlockCapacities({}, *where, word="no data", reason="no load that all engines have")
 
 
 def _levels(group: pl.DataFrame, workload: Workload, output_tokens: int) -> list[_Level]:

@@ -76,6 +76,7 @@ def guide(
     prices: Prices = None,
     *,
     margin: float = 0.03,
+    noise_floor: Mapping[str, float] | None = None,
     register: Register | None = None,
     host: Mapping[str, Any] | None = None,
     manifest: Mapping[str, Any] | None = None,
@@ -90,6 +91,8 @@ def guide(
         US dollars per hour of the hardware of one replica, for all engines or by engine.
     margin
         Relative difference in capacity that does not matter.
+    noise_floor
+        The host's noise floor by metric, as `rank` takes it.
     register
         Whose decision tree is derived anew; None: that of the package.
     host, manifest
@@ -102,7 +105,7 @@ def guide(
     """
     return Guide(
         workload=workload,
-        ranking=rank(workload, frames, prices, margin=margin),
+        ranking=rank(workload, frames, prices, margin=margin, noise_floor=noise_floor),
         rules=decision_rules(
             register or load_register(), frames["cells"], host=host, manifest=manifest,
             frames=frames,

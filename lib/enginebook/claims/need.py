@@ -69,17 +69,36 @@ class Workload:
 
 
 @dataclass(frozen=True)
+class Cut:
+    """A load that some engines lack, or failed: heavier than all that they have in common."""
+
+    concurrency: int
+    engines: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """Return it as a reason."""
+        return (
+            f"load c={self.concurrency} is missing or failed its check for "
+            f"{', '.join(self.engines)}: compared at the loads below it only"
+        )
+
+
+@dataclass(frozen=True)
 class NextRun:
     """A run that would settle what is open.
 
     Attributes
     ----------
     kind
-        ``lengths`` (measure this workload's lengths), ``json`` (measure answers in JSON),
-        ``blocks`` (the same again, with so many blocks), ``lighter`` (no measured load is within
-        the limits), ``rival`` (there is nothing to compare with), ``none`` (no run will tell).
+        ``load`` (measure one load of some engines again), ``lengths`` (measure this workload's
+        lengths), ``json`` (measure answers in JSON), ``blocks`` (the same again, with so many
+        blocks), ``lighter`` (no measured load is within the limits), ``rival`` (there is nothing
+        to compare with), ``none`` (no run will tell).
     scenario
         The series to repeat, or the scenario file to use.
+    concurrency, engines
+        The load to measure again, and of which engines.
     """
 
     kind: str
@@ -87,12 +106,16 @@ class NextRun:
     input_tokens: int | None = None
     output_tokens: int | None = None
     blocks: int | None = None
+    concurrency: int | None = None
+    engines: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
         """Return it in words."""
         lengths = f"input_tokens: [{self.input_tokens}], output_tokens: {self.output_tokens}"
         return {
+            "load": f"{self.scenario} of {', '.join(self.engines)} again at concurrency: "
+            f"[{self.concurrency}]",
             "lengths": f"scenario {self.scenario} with {lengths}",
             "json": f"scenario {self.scenario}",
             "blocks": f"{self.scenario} again with blocks: {self.blocks}",
@@ -102,9 +125,17 @@ class NextRun:
         }[self.kind]
 
 
-def next_run(row: Mapping[str, Any], workload: Workload) -> NextRun | None:
-    """Return the run that would settle a row of the ranking, None where it is settled."""
+def next_run(row: Mapping[str, Any], workload: Workload, cut: Cut | None = None) -> NextRun | None:
+    """Return the run that would settle a row of the ranking, None where it is settled.
+
+    Parameters
+    ----------
+    cut
+        A load that keeps the row open.
+    """
     verdict, where = row["verdict"], row["scenario"]
+    if cut is not None:
+        return NextRun("load", where, concurrency=cut.concurrency, engines=cut.engines)
     if verdict == "no data" or workload.is_far(
         row["measured_input_tokens"], row["measured_output_tokens"]
     ):

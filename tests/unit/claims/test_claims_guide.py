@@ -8,6 +8,7 @@ from claims_runs import CPU_HOST, GPU_HOST, run_cells, study
 
 from enginebook.claims import Workload, decision_rules, effort, guide, load_register, rank
 from enginebook.claims.need import next_run
+from enginebook.claims.ranking import margins_of
 from enginebook.errors import InputError
 
 LOADS = (1, 2, 4, 8, 16)
@@ -177,6 +178,102 @@ def test_the_leader_of_many_equals_is_rarely_ahead():
     ]
     named = ["worse" in rank(CHAT, {"cells": c}, margin=0.0)["verdict"].to_list() for c in draws]
     assert sum(named) <= 6
+
+
+def without(frames, engine, load, blocks=range(99)):
+    """Return a study in which one engine's cells at a load failed their gate."""
+    lost = (
+        (pl.col("engine") == engine)
+        & (pl.col("concurrency") == load)
+        & pl.col("block").is_in(list(blocks))
+    )
+    return frames | {"cells": frames["cells"].with_columns(gate_ok=~lost)}
+
+
+def test_the_faster_engine_does_not_lose_by_a_load_that_failed_its_check():
+    """Its highest rate would then be over fewer loads than its rival's."""
+    frames = served({"a": 1.0, "b": 1.2})
+    assert rank(CHAT, frames)["verdict"].to_list() == ["best", "worse"]
+    for blocks in (range(6), [3]):
+        found = by_engine(rank(CHAT, without(frames, "b", 16, blocks)))
+        assert {r["verdict"] for r in found.values()} == {"undecided"}
+        assert "load c=16 is missing or failed its check for b" in found["a"]["reason"]
+        for row in found.values():
+            assert (row["next_kind"], row["next_concurrency"], row["next_engines"]) == (
+                "load", 16, ["b"],
+            )  # fmt: skip
+            assert row["next_run"] == "sweep of b again at concurrency: [16]"
+    # all of the rates that are held against each other are those of the loads in common
+    assert found["b"]["requests_per_s"] / found["a"]["requests_per_s"] == pytest.approx(1.2, 0.02)
+
+
+def test_a_failed_load_that_could_change_nothing_leaves_the_verdict():
+    slow = served({"a": 1.0, "b": 1.25}, latency={"a": 10.0, "b": 60.0})
+    strict = Workload(512, 128, ttft_limit_ms=200.0)
+    # b misses the limit at 4 streams: what it does at 16 is of no account; what a does, only for a
+    assert rank(strict, without(slow, "b", 16))["verdict"].to_list() == ["best", "worse"]
+    assert rank(strict, without(slow, "a", 16))["verdict"].to_list() == ["best", "worse"]
+    # a load below the heaviest in common is left out of both
+    middle = rank(CHAT, without(served({"a": 1.0, "b": 1.2}), "b", 8))
+    assert middle["verdict"].to_list() == ["best", "worse"]
+
+
+def test_engines_without_a_load_in_common_are_not_compared():
+    cells = served({"a": 1.0, "b": 1.2})["cells"]
+    apart = cells.filter((pl.col("concurrency") > 4) == (pl.col("engine") == "a"))
+    frame = rank(CHAT, {"cells": apart})
+    assert set(frame["verdict"]) == {"no data"}
+    assert set(frame["next_kind"]) == {"load"}
+
+
+def test_the_noise_floor_takes_the_margins_place():
+    frames = served({"a": 1.0, "b": 1.06})
+    assert rank(CHAT, frames)["verdict"].to_list() == ["best", "worse"]
+    floor = {"output_tokens_per_s": 0.12, "ttft_p50_ms": 0.9}
+    assert set(rank(CHAT, frames, noise_floor=floor)["verdict"]) == {"tie"}
+    assert set(guide(CHAT, frames, noise_floor=floor).ranking["verdict"]) == {"tie"}
+    small = {"output_tokens_per_s": 0.001}
+    assert rank(CHAT, frames, noise_floor=small)["verdict"].to_list() == ["best", "worse"]
+    judged = pl.DataFrame({"metric": [*floor] * 2, "margin": [0.12, 0.9, None, 0.03]})
+    assert margins_of(judged) == floor
+    assert set(rank(CHAT, frames | {"comparisons": judged})["verdict"]) == {"tie"}
+
+
+def test_a_curve_measured_once_does_not_stand_before_paired_blocks():
+    wide = served({"a": 1.5, "b": 1.0}, scenario="z.curve", blocks=1)["cells"]
+    few = served({"a": 1.0, "b": 1.25}, scenario="few")["cells"]
+    few = few.filter(pl.col("concurrency").is_in([1, 8]))
+    frame = rank(CHAT, {"cells": pl.concat([wide, few])})
+    assert frame["scenario"].unique().to_list() == ["few"]
+    assert frame["verdict"].to_list() == ["best", "worse"]
+    assert frame["n_blocks"].to_list() == [6, 6]
+    # a second series of the same blocks adds its loads
+    more = served({"a": 1.0, "b": 1.25}, scenario="more")["cells"]
+    more = more.filter(pl.col("concurrency") == 16)
+    both = rank(CHAT, {"cells": pl.concat([few, more])})
+    assert both["requests_per_s"][0] == pytest.approx(1.25 * 16**0.8, rel=0.05)
+    assert both["verdict"].to_list() == ["best", "worse"]
+
+
+def test_blocks_decide_only_the_rivals_that_they_can_decide():
+    """One rival lies on the margin: no number of blocks tells on which side."""
+    cells = pl.concat([
+        served({"a": 1.0}, sd=0.0)["cells"],
+        served({"edge": 1 / 1.03, "noisy": 0.9}, sd=0.0, seed=0)["cells"],
+    ])  # fmt: skip
+    spread = pl.col("value") * (1 + 0.12 * (pl.col("block") % 3 - 1))
+    small = pl.col("value") * (1 + 0.002 * (pl.col("block") % 3 - 1))
+    cells = cells.with_columns(
+        value=pl.when(pl.col("engine") == "noisy").then(spread)
+        .when(pl.col("engine") == "edge").then(small).otherwise("value")
+    )  # fmt: skip
+    found = by_engine(rank(CHAT, {"cells": cells}))
+    assert found["edge"]["blocks_needed"] is None
+    needed = found["noisy"]["blocks_needed"]
+    assert needed
+    assert f"about {needed} blocks would decide noisy, not the others" in found["a"]["reason"]
+    assert found["a"]["blocks_needed"] is None
+    assert (found["a"]["next_kind"], found["edge"]["next_kind"]) == ("blocks", "none")
 
 
 def test_what_would_settle_an_open_row():
