@@ -39,7 +39,7 @@ ROLES = {
     "stage": "enginebook.pipeline.stage",
     "kernel": "ipykernel_launcher",
     "worker": "enginebook.load.worker",
-    "guard": "lifecycle/guard",
+    "guard": "lifecycle import guard",
     "engine": "simulated_serve.py",
 }
 """What the command line of each kind of process holds."""
