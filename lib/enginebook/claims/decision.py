@@ -108,7 +108,7 @@ def guide(
         ranking=rank(workload, frames, prices, margin=margin, noise_floor=noise_floor),
         rules=decision_rules(
             register or load_register(), frames["cells"], host=host, manifest=manifest,
-            frames=frames,
+            frames=frames, margin=margin,
         ),
         effort=effort(frames),
         features=feature_table(),

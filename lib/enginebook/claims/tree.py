@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -16,10 +17,13 @@ from enginebook.claims.judge import judge
 from enginebook.claims.model import Claim, Register
 from enginebook.claims.observed import simulated_labels
 from enginebook.claims.selection import OTHERS, Selection, codes_by_series, select
+from enginebook.stats import Pairs, judge_pairs
+from enginebook.stats.verdicts import p_of_win
 
 TREE_SCHEMA: Final[dict[str, Any]] = {
     "claim_id": pl.String, "rule": pl.String, "advised": pl.String, "best_here": pl.String,
-    "regret": pl.String, "low": pl.Float64, "high": pl.Float64, "n": pl.Int64,
+    "best_decided": pl.Boolean, "best_n": pl.Int64, "regret": pl.String,
+    "low": pl.Float64, "high": pl.Float64, "n": pl.Int64,
     "verdict": pl.String, "reason": pl.String,
 }  # fmt: skip
 FEATURE_SCHEMA: Final[dict[str, Any]] = {
@@ -35,19 +39,21 @@ def decision_rules(
     host: Mapping[str, Any] | None = None,
     manifest: Mapping[str, Any] | None = None,
     frames: Mapping[str, pl.DataFrame] | None = None,
+    margin: float = 0.03,
 ) -> pl.DataFrame:
     """Return the register's advice (its REGRET claims) beside what this run shows.
 
-    `best_here` is the engine with the best mean over the blocks of the rule's workload; whether the
-    advice holds is the verdict's matter. A rule whose engine was not measured stays untested: a
-    missing engine is no loser.
+    `best_here` is the engine with the best mean over the blocks of the rule's workload, and
+    `best_decided` whether every rival is behind it by more than the margin, judged by paired
+    blocks; `best_n` is the fewest blocks of such a pair. Whether the advice holds is the verdict's
+    matter. A rule whose engine was not measured stays untested: a missing engine is no loser.
     """
     advice = register.model_copy(
         update={"claims": tuple(c for c in register.claims if c.test.rule == "REGRET")}
     )
     judged = judge(advice, cells=cells, host=host, manifest=manifest, frames=frames)
     conditions = conditions_of(host, manifest)
-    known = _Known(cells, conditions, frames or {})
+    known = _Known(cells, conditions, frames or {}, margin)
     rows = []
     for claim, row in zip(advice.claims, judged.iter_rows(named=True), strict=True):
         kept = {k: row[k] for k in ("claim_id", "low", "high", "n", "verdict", "reason")}
@@ -56,9 +62,9 @@ def decision_rules(
             | {
                 "rule": claim.statement,
                 "advised": claim.test.engines[0],
-                "best_here": _best(claim, known),
                 "regret": row["measured"],
             }
+            | _best(claim, known)
         )
     return pl.DataFrame(rows, schema=TREE_SCHEMA)
 
@@ -70,12 +76,16 @@ class _Known:
     cells: pl.DataFrame | None
     conditions: Conditions
     frames: Mapping[str, pl.DataFrame]
+    margin: float
 
 
-def _best(claim: Claim, known: _Known) -> str | None:
-    """Return the family that leads all others in the rule's workload, None with fewer than two."""
+def _best(claim: Claim, known: _Known) -> dict[str, Any]:
+    """Return the family that leads all others in the rule's workload, and how sure that is.
+
+    Nothing with fewer than two families.
+    """
     if known.cells is None or claim.test.metric is None:
-        return None
+        return {}
     selection: Selection = select(
         known.cells,
         claim.test,
@@ -85,10 +95,20 @@ def _best(claim: Claim, known: _Known) -> str | None:
     )
     for family in selection.families:
         rivals = selection.rivals(OTHERS, than=family)
-        gains = [p.mean for r in rivals for p in selection.pairs(family, r).values()]
-        if gains and len(gains) == len(rivals) and min(gains) >= 0:
-            return family
-    return None
+        gains = [p for r in rivals for p in selection.pairs(family, r).values()]
+        if gains and len(gains) == len(rivals) and min(p.mean for p in gains) >= 0:
+            # which family leads is chosen by the same data: all pairs share the error rate
+            pairs = math.comb(len(rivals) + 1, 2)
+            decided = all(_ahead(p, known.margin, pairs) for p in gains)
+            n = min(p.n for p in gains)
+            return {"best_here": family, "best_decided": decided, "best_n": n}
+    return {}
+
+
+def _ahead(gain: Pairs, margin: float, pairs: int) -> bool:
+    p_win = p_of_win(gain, margin)
+    shared = None if p_win is None else min(1.0, p_win * pairs)
+    return judge_pairs(gain, margin, shared, pairs).word == "faster"
 
 
 @cache

@@ -35,7 +35,7 @@ SCHEMAS: Mapping[str, Schema] = MappingProxyType(
         "comparisons": {
             **LOAD, "metric": pl.String, "engine_a": pl.String, "engine_b": pl.String,
             "n_pairs": pl.Int64, "ratio": pl.Float64, **INTERVAL, "verdict": pl.String,
-            "reason": pl.String, "blocks_needed": pl.Int64,
+            "reason": pl.String, "blocks_needed": pl.Int64, "margin": pl.Float64,
         },
         "launches": {
             "engine": pl.String, "block": pl.Int64, "phase": pl.String,
@@ -118,6 +118,8 @@ def conform(name: str, frame: pl.DataFrame, source: str) -> pl.DataFrame:
     schema = SCHEMAS[name]
     if name == "memory" and "state" not in frame.columns:  # before states were told apart
         frame = frame.with_columns(state=pl.lit("ready"))
+    if name == "comparisons" and "margin" not in frame.columns:  # before it was kept by row
+        frame = frame.with_columns(margin=pl.lit(None, pl.Float64))
     missing = [column for column in schema if column not in frame.columns]
     if missing:
         raise InputError(

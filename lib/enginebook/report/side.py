@@ -17,6 +17,7 @@ from typing import Any
 
 import polars as pl
 
+from enginebook.claims.ranking import margins_of
 from enginebook.errors import InputError
 from enginebook.report import schema
 from enginebook.report.answer import machine_name, model_name
@@ -212,8 +213,16 @@ def _comparisons(
         return schema.empty("comparisons")
     arms = frames["arms"] if not frames["arms"].is_empty() else None
     loads = frames["loads"] if not frames["loads"].is_empty() else None
-    found = comparisons(frames["cells"], margin=_margin(runs), arms=arms, loads=loads)
+    found = comparisons(
+        frames["cells"], margin=_margin(runs), noise_floor=_floors(runs), arms=arms, loads=loads
+    )
     return schema.conform("comparisons", found, "comparisons of several runs")
+
+
+def _floors(runs: Sequence[StudyData]) -> dict[str, float]:
+    """Return by metric the widest margin that a run was judged by, its host's noise floor in it."""
+    found = [margins_of(run.comparisons) for run in runs]
+    return {m: max(f.get(m, 0.0) for f in found) for m in {m for f in found for m in f}}
 
 
 def _limits(runs: Sequence[StudyData]) -> pl.DataFrame:

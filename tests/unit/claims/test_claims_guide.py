@@ -340,6 +340,7 @@ def test_the_tree_derived_anew():
     rules = {r["claim_id"]: r for r in frame.to_dicts()}
     assert len(rules) == 9
     first = rules["DEC-01"]
+    assert (first["best_decided"], first["best_n"]) == (True, 6)
     assert (first["advised"], first["best_here"], first["verdict"]) == (
         "vllm", "sglang", "contradicted",
     )  # fmt: skip
@@ -348,3 +349,22 @@ def test_the_tree_derived_anew():
     assert (absent["verdict"], absent["best_here"]) == ("not tested here", None)
     on_cpu = decision_rules(load_register(), cells, host=CPU_HOST, manifest=manifest)
     assert on_cpu.filter(claim_id="DEC-01")["verdict"][0] == "not comparable"
+
+
+def test_a_mean_above_the_others_is_not_called_best():
+    curves = {e: {c: v * c**0.9 for c in (1, 8, 64)} for e, v in [("vllm", 100), ("sglang", 104)]}
+    for cells, n in ((run_cells(curves, blocks=1), 1), (run_cells(curves, sd=0.1), 6)):
+        frame = decision_rules(
+            load_register(), cells, host=GPU_HOST, manifest=study("vllm", "sglang")
+        )
+        row = frame.filter(claim_id="DEC-01").row(0, named=True)
+        assert row["best_here"] is not None
+        assert (row["best_decided"], row["best_n"]) == (False, n)
+    close = run_cells({"vllm": {64: 100.0}, "sglang": {64: 102.0}}, sd=0.0005)
+    judged = {
+        m: decision_rules(
+            load_register(), close, host=GPU_HOST, manifest=study("vllm", "sglang"), margin=m
+        ).filter(claim_id="DEC-01")["best_decided"][0]
+        for m in (0.005, 0.05)
+    }
+    assert judged == {0.005: True, 0.05: False}

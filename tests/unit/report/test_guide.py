@@ -13,6 +13,7 @@ from enginebook.report import Fragment, NoData, StudyData, decision_guide, schem
 from enginebook.report.guide_page import Point, Wanted, choose, measured_points, nearest
 from enginebook.report.guide_table import cells, embedded
 from enginebook.report.outputs import clean_html
+from enginebook.report.tables.advice import decision_tree, ranking
 
 
 def point(engine: str, streams: int, rate: float, **other: float | None) -> Point:
@@ -155,3 +156,52 @@ def test_the_first_answer_stands_in_the_page_without_scripts(parts: StudyData) -
     assert asked is not None
     assert asked.has_attr("hidden")
     assert "nothing is interpolated" in made.plain
+
+
+def verdicts(made: Fragment | NoData) -> list[str]:
+    """Return the second column of a table."""
+    assert isinstance(made, Fragment)
+    rows = BeautifulSoup(made.html, "html.parser").select("tbody tr")
+    return [row.find_all("td")[1].get_text() for row in rows]
+
+
+def levels(parts: StudyData, **rates: float) -> StudyData:
+    """Return a study whose engines' rates differ by known factors, at 8 streams only."""
+    plain = parts.cells.filter(
+        pl.col("engine").is_in(list(rates)), pl.col("concurrency") == 8,
+        pl.col("metric").is_in(["output_tokens_per_s", "requests_per_s"]),
+    ).with_columns(
+        value=pl.col("engine").replace_strict(rates, return_dtype=pl.Float64)
+        * (1 + 0.001 * pl.col("block")), gate_ok=pl.lit(value=True),
+    )  # fmt: skip
+    return replace(parts, cells=plain, comparisons=schema.empty("comparisons"))
+
+
+def test_the_paired_ranking_keeps_to_the_hosts_noise_floor(parts: StudyData) -> None:
+    study = levels(parts, vllm=100.0, llamacpp=110.0)
+    made = ranking(study)
+    assert verdicts(made) == ["best", "worse"]
+    assert "At 64 + 32 tokens without limits, judged by paired blocks" in made.plain
+    judged = parts.comparisons.filter(pl.col("metric") == "output_tokens_per_s")
+    noisy = replace(study, comparisons=judged.with_columns(margin=pl.lit(0.3)))
+    assert verdicts(ranking(noisy)) == ["level", "level"]
+
+
+def test_a_load_that_failed_is_named_as_the_next_run(parts: StudyData) -> None:
+    study = levels(parts, vllm=100.0, llamacpp=110.0)
+    lighter = study.cells.with_columns(concurrency=pl.lit(1, pl.Int64))
+    lost = study.cells.with_columns(gate_ok=pl.col("engine") != "llamacpp")
+    made = ranking(replace(study, cells=pl.concat([lighter, lost])))
+    assert made.plain.count("of llamacpp again at 8 streams") == 2
+    assert verdicts(made) == ["undecided", "undecided"]
+
+
+def test_the_tree_says_when_a_mean_alone_is_highest(parts: StudyData) -> None:
+    study = levels(parts, vllm=100.0, llamacpp=110.0)
+    study = replace(study, cells=study.cells.with_columns(concurrency=pl.lit(64, pl.Int64)))
+    first = study.cells.filter(pl.col("block") == pl.col("block").min())
+    sure, once = decision_tree(study), decision_tree(replace(study, cells=first))
+    assert "Best here" in sure.plain
+    assert "not decided" not in sure.plain
+    assert "Highest mean here" in once.plain
+    assert "not decided, n = 1" in once.plain

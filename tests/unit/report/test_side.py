@@ -89,6 +89,23 @@ def test_engines_of_different_runs_are_compared(pair: tuple[Path, Path]) -> None
     assert "Bigger 9" in title
 
 
+def test_the_widest_noise_floor_of_the_runs_is_the_margin(
+    pair: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """What a host cannot tell from itself is no difference beside another run either."""
+    noisy = second(tmp_path, flagged=False)
+    path = noisy / "data" / "comparisons.parquet"
+    judged = pl.read_parquet(path)
+    rate = pl.col("metric") == "output_tokens_per_s"
+    judged.with_columns(margin=pl.when(rate).then(pl.lit(1.5)).otherwise("margin")).write_parquet(
+        path
+    )
+    found = side_by_side([pair[0], noisy]).data.comparisons
+    assert found.filter(rate)["margin"].unique().to_list() == [1.5]
+    assert "faster" not in found.filter(rate)["verdict"].to_list()
+    assert found.filter(~rate)["margin"].drop_nulls().max() == pytest.approx(0.05)
+
+
 def test_other_work_is_not_compared(pair: tuple[Path, Path], tmp_path: Path) -> None:
     other = second(tmp_path)
     changed(other / "manifest.json", lambda m: m["study"].update(model={"name": "another"}))

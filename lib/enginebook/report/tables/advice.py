@@ -11,10 +11,10 @@ from enginebook.report.charts.claims import key_of, tone
 from enginebook.report.claim_texts import reason, statement
 from enginebook.report.data import StudyData
 from enginebook.report.fragment import Fragment, NoData
-from enginebook.report.guide_page import Wanted, commonest_lengths, measured_points
+from enginebook.report.guide_page import commonest_lengths, measured_points
 from enginebook.report.numbers import NONE, figure, share
 from enginebook.report.tables.table import Column, Row, Value, table
-from enginebook.report.text import Language, known, say
+from enginebook.report.text import Language, known, listing, say
 
 MARGIN = 0.03
 TONES = {"best": "good", "worse": "bad", "misses the limits": "bad"}
@@ -22,13 +22,12 @@ TONES = {"best": "good", "worse": "bad", "misses the limits": "bad"}
 
 def ranking(data: StudyData) -> Fragment | NoData:
     """Return the engines for the guide's first question, held against each other block by block."""
-    language, caption = data.language, say("advice.ranking", data.language)
-    points = measured_points(data)
+    language, points = data.language, measured_points(data)
     if not points:
-        return NoData(caption, say("nodata.guide", language))
-    wanted = Wanted(1.0, *commonest_lengths(points))
-    workload = Workload(int(wanted.input_tokens), int(wanted.output_tokens), wanted.rate_per_s)
-    frames = {"cells": data.cells, "arms": data.arms}
+        return NoData(say("advice.ranking_none", language), say("nodata.guide", language))
+    workload = Workload(*commonest_lengths(points), requests_per_s=1.0)
+    # the comparisons tell by which margin the host's noise floor had this study judged
+    frames = {"cells": data.cells, "arms": data.arms, "comparisons": data.comparisons}
     frames |= {} if data.loads.is_empty() else {"loads": data.loads}
     found = rank(workload, frames, margin=float(data.study.get("margin") or MARGIN))
     columns = [
@@ -38,11 +37,14 @@ def ranking(data: StudyData) -> Fragment | NoData:
         Column(say("advice.lost", language), numeric=True),
         Column(say("advice.next", language)),
     ]
-    rows = [_ranked(row, workload, language) for row in found.iter_rows(named=True)]
+    rows = [_ranked(row, language) for row in found.iter_rows(named=True)]
+    inputs = found["measured_input_tokens"].drop_nulls().first() or workload.input_tokens
+    outputs = found["measured_output_tokens"].drop_nulls().first() or workload.output_tokens
+    caption = say("advice.ranking", language, input=inputs, output=outputs)
     return table(columns, rows, caption=caption)
 
 
-def _ranked(row: Mapping[str, Any], workload: Workload, language: Language) -> Row:
+def _ranked(row: Mapping[str, Any], language: Language) -> Row:
     word = str(row["verdict"])
     rate, loss = row["requests_per_s"], row["regret"]
     # an interval below nothing says that it may as well be the best: then nothing is lost
@@ -52,7 +54,7 @@ def _ranked(row: Mapping[str, Any], workload: Workload, language: Language) -> R
         Value(say(f"advice.verdict.{key_of(word)}", language), tone=TONES.get(word, "open")),
         Value(figure(rate), sort=rate, note=_span(row["low"], row["high"], figure)),
         Value(share(loss), sort=loss, note=_span(least, row["regret_high"], share)),
-        _next(row, workload, language),
+        _next(row, language),
     ]
 
 
@@ -60,16 +62,19 @@ def _span(low: float | None, high: float | None, text: Any) -> str:
     return "" if low is None or high is None else f"{text(low)} – {text(high)}"
 
 
-def _next(row: Mapping[str, Any], workload: Workload, language: Language) -> str:
+def _next(row: Mapping[str, Any], language: Language) -> str:
+    """Return the run that would settle a row, as the ranking names it."""
     if row["next_kind"] is None:
         return NONE
     return say(
         f"advice.{row['next_kind']}",
         language,
-        scenario=row["scenario"] or "throughput",
-        input=workload.input_tokens,
-        output=workload.output_tokens,
-        blocks=row["blocks_needed"] or 5,
+        scenario=row["next_scenario"],
+        input=row["next_input_tokens"],
+        output=row["next_output_tokens"],
+        blocks=row["next_blocks"],
+        streams=row["next_concurrency"],
+        engines=listing(row["next_engines"] or [], language),
     )
 
 
@@ -80,12 +85,15 @@ def decision_tree(data: StudyData) -> Fragment | NoData:
         return NoData(caption, say("nodata.points", language))
     frames = {"arms": data.arms} | ({} if data.loads.is_empty() else {"loads": data.loads})
     found = decision_rules(
-        load_register(), data.cells, host=data.host, manifest=data.manifest, frames=frames
-    )
+        load_register(), data.cells, host=data.host, manifest=data.manifest, frames=frames,
+        margin=float(data.study.get("margin") or MARGIN),
+    )  # fmt: skip
+    # one mean above the others is no winner: then the column says no more than that
+    best = "best_here" if found.drop_nulls("best_here")["best_decided"].all() else "highest_here"
     columns = [
         Column(say("advice.rule", language)),
         Column(say("advice.advised", language)),
-        Column(say("advice.best_here", language)),
+        Column(say(f"advice.{best}", language)),
         Column(say("advice.loss", language)),
         Column(say("table.verdict", language), filtered=True),
         Column(say("table.reason", language)),
@@ -96,11 +104,12 @@ def decision_tree(data: StudyData) -> Fragment | NoData:
 
 def _rule(row: Mapping[str, Any], language: Language) -> Row:
     verdict = str(row["verdict"])
-    best = row["best_here"]
+    best, decided = row["best_here"], row["best_decided"]
+    note = "" if decided else say("advice.not_decided", language, n=row["best_n"])
     return [
         Value(statement(row["rule"], language), note=row["claim_id"]),
         TITLES.get(row["advised"], row["advised"]),
-        NONE if best is None else TITLES.get(best, best),
+        NONE if best is None else Value(TITLES.get(best, best), note=note),
         Value(row["regret"] or NONE, note=_span(row["low"], row["high"], share)),
         Value(known(f"verdict.{key_of(verdict)}", language, verdict), tone=tone(verdict)),
         reason(row["reason"], language),
