@@ -27,6 +27,7 @@ class Point:
     """One measured point of an engine: lengths and streams, its rate, and what users wait.
 
     ``value``, ``low`` and ``high`` are output tokens/s with the 95 % interval over blocks.
+    ``open``: a heavier load was measured at these lengths, but not of every engine.
     """
 
     engine: str
@@ -39,6 +40,7 @@ class Point:
     ttft_p50_ms: float | None
     ttft_p95_ms: float | None
     tpot_p50_ms: float | None
+    open: bool = False
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,8 @@ class Choice:
     rank
         1 + the number of engines whose interval lies wholly above this one's.
     undecided
-        Whether another engine's interval overlaps this one's, or either has none.
+        Whether another engine's interval overlaps this one's, or either has none, or a heavier
+        load, which not every engine has, could change the order.
     loss
         Which share of the best engine's output is lost by choosing this one; 0 for the best.
     """
@@ -99,7 +102,11 @@ class Choice:
 
 
 def measured_points(data: StudyData) -> list[Point]:
-    """Return the points that may advise: closed loop, gate passed, defaults, not simulated."""
+    """Return the points that may advise: closed loop, gate passed, defaults, not simulated.
+
+    Of each pair of lengths only the loads that all of its engines have: an engine whose heaviest
+    cell failed would lose by that alone.
+    """
     keys = ["engine", *LOAD]
     failed = data.cells.filter(~pl.col("gate_ok")).select(keys).unique()
     plain = data.points.filter(pl.col("concurrency") > 0, pl.col("value") > 0)
@@ -117,12 +124,41 @@ def measured_points(data: StudyData) -> list[Point]:
     kept = rates.sort([*same, "n_blocks", "scenario"], descending=[False] * 4 + [True, False])
     kept = kept.unique(same, keep="first", maintain_order=True)
     columns = [*same, "value", "low", "high", TTFT, TTFT_TAIL, TPOT]
-    return [Point(*row) for row in kept.select(columns).iter_rows()]
+    return _in_common([Point(*row) for row in kept.select(columns).iter_rows()])
+
+
+def _in_common(points: Sequence[Point]) -> list[Point]:
+    """Return the points at loads that all engines with points of the same lengths have."""
+    engines: dict[tuple[int, int], set[str]] = {}
+    having: dict[tuple[int, int, int], set[str]] = {}
+    for p in points:
+        engines.setdefault(_lengths(p), set()).add(p.engine)
+        having.setdefault((*_lengths(p), p.concurrency), set()).add(p.engine)
+
+    def common(p: Point) -> bool:
+        return having[*_lengths(p), p.concurrency] == engines[_lengths(p)]
+
+    kept = [p for p in points if common(p)]
+    heaviest, last = _heaviest(points), _heaviest(kept)
+    return [
+        replace(p, open=p.concurrency == last[_lengths(p)] < heaviest[_lengths(p)]) for p in kept
+    ]
+
+
+def _heaviest(points: Iterable[Point]) -> dict[tuple[int, int], int]:
+    found: dict[tuple[int, int], int] = {}
+    for p in points:
+        found[_lengths(p)] = max(found.get(_lengths(p), 0), p.concurrency)
+    return found
+
+
+def _lengths(point: Point) -> tuple[int, int]:
+    return point.input_tokens, point.output_tokens
 
 
 def commonest_lengths(points: Sequence[Point]) -> tuple[int, int]:
     """Return the (input, output) lengths at which most was measured, the shortest of equals."""
-    lengths = [(p.input_tokens, p.output_tokens) for p in points]
+    lengths = [_lengths(p) for p in points]
     return max(sorted(set(lengths)), key=lengths.count)
 
 
@@ -145,11 +181,7 @@ def choose(points: Iterable[Point], wanted: Wanted) -> list[Choice]:
 
 def _choice(engine: str, points: Sequence[Point], wanted: Wanted) -> Choice:
     inputs, outputs = nearest(points, wanted)
-    fitting = [
-        p
-        for p in points
-        if (p.input_tokens, p.output_tokens) == (inputs, outputs) and meets(p, wanted)
-    ]
+    fitting = [p for p in points if _lengths(p) == (inputs, outputs) and meets(p, wanted)]
     if not fitting:
         return Choice(engine, inputs, outputs, None)
     best = max(fitting, key=lambda p: p.concurrency)
@@ -163,7 +195,7 @@ def _choice(engine: str, points: Sequence[Point], wanted: Wanted) -> Choice:
 
 def nearest(points: Iterable[Point], wanted: Wanted) -> tuple[int, int]:
     """Return the measured (input, output) lengths nearest in log distance, the shorter if equal."""
-    lengths = {(p.input_tokens, p.output_tokens) for p in points}
+    lengths = {_lengths(p) for p in points}
     asked = (wanted.input_tokens, wanted.output_tokens)
 
     def far(pair: tuple[int, int]) -> tuple[float, int, int]:
@@ -192,6 +224,8 @@ def _ranked(choice: Choice, others: Sequence[Choice]) -> Choice:
 
 
 def _surely_above(one: Point, other: Point) -> bool:
+    if one.open or other.open:
+        return False
     return one.low is not None and other.high is not None and one.low > other.high
 
 

@@ -91,7 +91,7 @@ def test_only_real_plain_defaults_that_passed_advise(parts: StudyData) -> None:
     found = measured_points(parts)
     assert {p.engine for p in found} == {"llamacpp", "vllm"}
     streams = {e: {p.concurrency for p in found if p.engine == e} for e in ("llamacpp", "vllm")}
-    assert streams == {"llamacpp": {1, 2, 4, 8}, "vllm": {1, 2, 8}}  # a gate failed at 4
+    assert streams == {"llamacpp": {1, 2, 8}, "vllm": {1, 2, 8}}  # a gate failed at 4
     rate = parts.points.filter(
         pl.col("engine") == "vllm", pl.col("concurrency") == 8,
         pl.col("metric") == "output_tokens_per_s",
@@ -99,6 +99,29 @@ def test_only_real_plain_defaults_that_passed_advise(parts: StudyData) -> None:
     mine = next(p for p in found if (p.engine, p.concurrency) == ("vllm", 8))
     assert (mine.value, mine.low, mine.high) == (rate["value"], rate["low"], rate["high"])
     assert (1, 64, 32) in {(p.concurrency, p.input_tokens, p.output_tokens) for p in found}
+
+
+def test_an_engine_does_not_lose_by_a_load_that_failed_its_check(parts: StudyData) -> None:
+    lost = (pl.col("engine") == "vllm") & (pl.col("concurrency") == 8)
+    study = replace(parts, cells=parts.cells.with_columns(gate_ok=pl.col("gate_ok") & ~lost))
+    found = measured_points(study)
+    assert {p.concurrency for p in found if _at(p)} == {1, 2}
+    assert {(p.concurrency, p.open) for p in found if _at(p)} == {(1, False), (2, True)}
+    free, tight = (choose(found, Wanted(1, 64, 32, ttft_ms=t)) for t in (None, 1e-9))
+    assert {(c.rank, c.undecided) for c in free} == {(1, True)}
+    assert {c.rank for c in tight} == {None}
+    assert not any(p.open for p in measured_points(parts))
+
+
+def _at(point: Point) -> bool:
+    return (point.input_tokens, point.output_tokens) == (64, 32)
+
+
+def test_limits_that_bind_below_the_open_load_leave_the_rank() -> None:
+    cut = [replace(p, open=True) if p.concurrency == 8 else p for p in POINTS]
+    assert all(c.undecided for c in choose(cut, Wanted(1, 64, 32)))
+    tight = choose(cut, Wanted(1, 64, 32, tpot_ms=10.0))
+    assert [(c.rank, c.undecided) for c in tight] == [(1, False), (2, False)]
 
 
 def test_a_run_of_before_the_frames_still_advises(data: StudyData) -> None:

@@ -20,7 +20,7 @@
   };
   const meets = (p, wanted) => [[p.ttft_p95_ms ?? p.ttft_p50_ms, wanted.ttft_ms], [p.tpot_p50_ms, wanted.tpot_ms]]
     .every(([value, limit]) => limit === null || (value !== null && value <= limit));
-  const above = (one, other) => one.low !== null && other.high !== null && one.low > other.high;
+  const above = (one, other) => !one.open && !other.open && one.low !== null && other.high !== null && one.low > other.high;
   const choice = (engine, points, wanted) => {
     const [input_tokens, output_tokens] = nearest(points, wanted);
     const fitting = points.filter((p) => p.input_tokens === input_tokens && p.output_tokens === output_tokens && meets(p, wanted));
