@@ -4,7 +4,8 @@ An engine that answers nonsense can be fast. Two checks guard against it. Greedy
 prompts are compared with those of a reference engine, token by token: where they part, the
 reference's own margin between the two tokens says whether rounding explains it. And short
 questions with known answers are counted, so that an engine that answers significantly fewer of
-them than the reference is known to compute something else.
+them than the reference is known to compute something else. The reference is the engine that answers
+most of them, so that an engine cannot pass by standing first.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from typing import Any, Final
 
 from scipy import stats
 
-# Nats between the two best tokens that arithmetic in these precisions can turn round. Logits are
-# sums of thousands of products, about 10 to 30 in size: float32 keeps them to about 1e-4, sixteen
-# bits to a few hundredths, of which a tail is allowed for; eight-bit products err ten times more.
+# Nats between the two best tokens that arithmetic in these precisions is assumed to turn round. The
+# figures are estimates, not measurements and from no source: logits are sums of thousands of
+# products, about 10 to 30 in size, which float32 keeps to about 1e-4 and sixteen bits to a few
+# hundredths; the limits stand some ten times above, and eight-bit products err more again.
 ROUNDING_NATS: Final[Mapping[int, float]] = {32: 0.02, 16: 0.25, 8: 1.0}
 WRONG_P: Final = 0.01  # chance of calling a faithful engine wrong
 
@@ -46,22 +48,37 @@ class Peer:
     comparable: bool = True
 
 
-def references(peers: Sequence[Peer]) -> dict[str, tuple[str, bool]]:
+def references(peers: Sequence[Peer], scores: Mapping[str, float]) -> dict[str, tuple[str, bool]]:
     """Return for each engine its reference, and whether that reads the same weights.
 
-    The first engine with the same weights is the reference; where there is none (a quantised copy),
-    the first engine of all.
+    The reference is the engine with the highest score among those with the same weights, the first
+    of equals. Where an engine is that itself and its weights are not those of the first engine (a
+    quantised copy), it is held against the best of the first engine's.
+
+    Parameters
+    ----------
+    scores
+        Of the engines that have answers; others are no references and have none.
     """
-    able = [p for p in peers if p.comparable]
+    able = [p for p in peers if p.comparable and p.engine in scores]
     found = {}
-    for peer in able[1:]:
-        same = next(p for p in able if p.weights == peer.weights)
-        reference = same if same is not peer else able[0]
-        found[peer.engine] = (reference.engine, reference.weights == peer.weights)
+    for peer in able:
+        same = _best(able, peer.weights, scores)
+        reference = same if same is not peer else _best(able, able[0].weights, scores)
+        if reference is not peer:
+            found[peer.engine] = (reference.engine, reference.weights == peer.weights)
     return found
 
 
-def agreement(texts: Mapping[str, Sequence[Answer]], peers: Sequence[Peer]) -> list[dict[str, Any]]:
+def _best(peers: Sequence[Peer], weights: str, scores: Mapping[str, float]) -> Peer:
+    return max((p for p in peers if p.weights == weights), key=lambda p: scores[p.engine])
+
+
+def agreement(
+    texts: Mapping[str, Sequence[Answer]],
+    peers: Sequence[Peer],
+    scores: Mapping[str, float] | None = None,
+) -> list[dict[str, Any]]:
     """Compare every engine's greedy answers with its reference's.
 
     Parameters
@@ -69,6 +86,8 @@ def agreement(texts: Mapping[str, Sequence[Answer]], peers: Sequence[Peer]) -> l
     texts
         Engine to answers: ``prompt``, ``text``, and ``tokens`` where the engine tells them (each
         with ``token``, ``logprob`` and ``top``, a list of token and log-probability).
+    scores
+        Engine to questions answered rightly: the best is the reference. None: the first is.
 
     Returns
     -------
@@ -76,13 +95,14 @@ def agreement(texts: Mapping[str, Sequence[Answer]], peers: Sequence[Peer]) -> l
         ``engine``, ``reference``, ``same_weights``, ``prompt``, ``equal``, ``first_difference``
         (characters from the start, None when equal), ``same_tokens`` (tokens before the texts
         part, None where unknown), ``gap_nats`` (by how much the reference preferred its own token
-        there, None where unknown) and ``explained`` (whether rounding can turn that round).
+        there, None where unknown), ``gap_exact`` (False: it preferred it by at least that much)
+        and ``explained`` (whether rounding is assumed to turn that round, None where unknown; see
+        `ROUNDING_NATS`, whose limits are assumptions).
     """
     bits = {p.engine: p.bits for p in peers}
+    known = {engine: (scores or {}).get(engine, 0.0) for engine, told in texts.items() if told}
     rows = []
-    for engine, (reference, same) in references(peers).items():
-        if engine not in texts or reference not in texts:
-            continue
+    for engine, (reference, same) in references(peers, known).items():
         limit = ROUNDING_NATS[min(bits[engine], bits[reference])]
         for ours, theirs in zip(texts[engine], texts[reference], strict=True):
             key = {"engine": engine, "reference": reference, "same_weights": same}
@@ -94,9 +114,19 @@ def _parted(ours: Answer, theirs: Answer, limit: float) -> dict[str, Any]:
     place = first_difference(ours["text"], theirs["text"])
     row: dict[str, Any] = {"equal": place is None, "first_difference": place}
     at = None if place is None else _same_tokens(ours, theirs)
-    gap = None if at is None else _gap(ours, theirs, at)
-    explained = None if gap is None else gap <= limit
-    return row | {"same_tokens": at, "gap_nats": gap, "explained": explained}
+    found = None if at is None else _gap(ours, theirs, at)
+    gap, exact = (None, None) if found is None else found
+    row |= {"same_tokens": at, "gap_nats": gap, "gap_exact": exact}
+    return row | {"explained": _explained(gap, limit, exact=bool(exact))}
+
+
+def _explained(gap: float | None, limit: float, *, exact: bool) -> bool | None:
+    """Return whether rounding explains a gap; a bound from below can only rule it out."""
+    if gap is None:
+        return None
+    if gap > limit:
+        return False
+    return True if exact else None
 
 
 def first_difference(left: str, right: str) -> int | None:
@@ -115,8 +145,8 @@ def _same_tokens(ours: Answer, theirs: Answer) -> int | None:
     return next(differs, min(len(left), len(right)))
 
 
-def _gap(ours: Answer, theirs: Answer, at: int) -> float | None:
-    """Return by how many nats the reference preferred its token to ours at a place.
+def _gap(ours: Answer, theirs: Answer, at: int) -> tuple[float, bool] | None:
+    """Return by how many nats the reference preferred its token to ours, and whether exactly.
 
     Where ours is not among the tokens that it told, the last of them is a bound from below.
     """
@@ -124,9 +154,9 @@ def _gap(ours: Answer, theirs: Answer, at: int) -> float | None:
     if at >= len(left) or at >= len(right) or not right[at].get("top"):
         return None
     told = dict(right[at]["top"])
-    best = float(right[at]["logprob"])
-    gap = best - float(told.get(left[at]["token"], min(told.values())))
-    return gap if math.isfinite(gap) else None
+    best, token = float(right[at]["logprob"]), left[at]["token"]
+    gap = best - float(told.get(token, min(told.values())))
+    return (gap, token in told) if math.isfinite(gap) else None
 
 
 def accuracy(
@@ -143,34 +173,38 @@ def accuracy(
     -------
     list of dict
         ``engine``, ``right``, ``of``, ``low`` and ``high`` (95 % Wilson interval of the share),
-        ``reference`` (None for the first), ``same_weights``, ``lost`` and ``gained`` (questions
-        that only the reference, or only this engine answers), ``p`` (exact one-sided McNemar test
-        of losing more than gaining) and ``wrong`` (same weights and ``p`` below 1 %).
+        ``reference`` (None where there is no other), ``same_weights``, ``lost`` and ``gained``
+        (questions that only the reference, or only this engine answers), ``p`` (exact McNemar test
+        of losing more than gaining, corrected for the choice of the reference among all engines
+        that answered) and ``wrong`` (same weights and ``p`` below 1 %).
     """
-    refer = references(peers)
+    able = [p for p in peers if p.comparable and answers.get(p.engine)]
+    right = {p.engine: [bool(a["right"]) for a in answers[p.engine]] for p in able}
+    refer = references(able, {engine: sum(told) for engine, told in right.items()})
     rows = []
-    for peer in peers:
-        if not peer.comparable or not answers.get(peer.engine):
-            continue
-        right = [bool(a["right"]) for a in answers[peer.engine]]
-        share = stats.binomtest(sum(right), len(right)).proportion_ci(method="wilson")
-        row = {"engine": peer.engine, "right": sum(right), "of": len(right)}
+    for peer in able:
+        mine = right[peer.engine]
+        share = stats.binomtest(sum(mine), len(mine)).proportion_ci(method="wilson")
+        row = {"engine": peer.engine, "right": sum(mine), "of": len(mine)}
         row |= {"low": float(share.low), "high": float(share.high)}
         reference, same = refer.get(peer.engine, (None, None))
-        base = None if reference is None else answers.get(reference)
-        row |= {"reference": reference if base else None, "same_weights": same}
-        rows.append(row | _against(right, base, same=bool(same)))
+        row |= {"reference": reference, "same_weights": same}
+        base = None if reference is None else right[reference]
+        rows.append(row | _against(mine, base, same=bool(same), engines=len(able)))
     return rows
 
 
-def _against(right: Sequence[bool], base: Sequence[Answer] | None, *, same: bool) -> dict[str, Any]:
-    if not base:
+def _against(
+    right: Sequence[bool], base: Sequence[bool] | None, *, same: bool, engines: int
+) -> dict[str, Any]:
+    if base is None:
         return {"lost": None, "gained": None, "p": None, "wrong": False}
-    pairs = [(ours, bool(theirs["right"])) for ours, theirs in zip(right, base, strict=True)]
+    pairs = list(zip(right, base, strict=True))
     lost = sum(theirs and not ours for ours, theirs in pairs)
     gained = sum(ours and not theirs for ours, theirs in pairs)
     # under equal ability each discordant question is lost or gained with equal chance
     discordant = lost + gained
     test = stats.binomtest(lost, discordant, alternative="greater") if discordant else None
-    p = 1.0 if test is None else float(test.pvalue)
+    # any engine may be the reference, and any may lose to it: that many tests share the error
+    p = 1.0 if test is None else min(1.0, float(test.pvalue) * engines * (engines - 1))
     return {"lost": lost, "gained": gained, "p": p, "wrong": same and p < WRONG_P}

@@ -43,8 +43,10 @@ def _different_work(data: StudyData, language: Language) -> str:
     ]  # fmt: skip
     if not unequal:
         return ""
-    engines = listing(sorted({str(row.get("engine")) for row in unequal}), language)
-    return say("doubt.greedy", language, n=len(unequal), of=len(data.greedy), engines=engines)
+    named = {str(row.get("engine")) for row in unequal}
+    asked = sum(str(row.get("engine")) in named for row in data.greedy)
+    engines = listing(sorted(named), language)
+    return say("doubt.greedy", language, n=len(unequal), of=asked, engines=engines)
 
 
 def _failed(data: StudyData, language: Language) -> str:

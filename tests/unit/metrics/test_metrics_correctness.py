@@ -26,12 +26,29 @@ def answers(*right):
     return [{"prompt": str(i), "right": r} for i, r in enumerate(right)]
 
 
-def test_the_reference_is_the_first_with_the_same_weights_else_the_first_of_all():
+def test_the_reference_is_the_best_with_the_same_weights_else_the_best_of_the_first():
     other = Peer("q4-too", "model-q4", 16)
-    assert references([NOISE, A, Q4, B, other]) == {
+    peers = [NOISE, A, Q4, B, other]
+    assert references(peers, dict.fromkeys(["a", "b", "q4", "q4-too", "noise"], 1)) == {
         "q4": ("a", False), "b": ("a", True), "q4-too": ("q4", True),
     }  # fmt: skip
-    assert references([NOISE]) == {}
+    assert references(peers, {"a": 1, "b": 2, "q4": 1, "q4-too": 3}) == {
+        "a": ("b", True), "q4": ("q4-too", True), "q4-too": ("b", False),
+    }  # fmt: skip
+    assert references(peers, {"b": 1, "q4": 5}) == {"b": ("q4", False)}
+    assert references([NOISE], {"noise": 1}) == {}
+
+
+def test_the_texts_of_the_best_engine_are_the_reference():
+    texts = {"a": [said("?")], "b": [said("x")], "c": [said("x")]}
+    peers = [A, B, Peer("c", "model", 32)]
+    rows = agreement(texts, peers, {"a": 0, "b": 30, "c": 30})
+    assert [(r["engine"], r["reference"], r["equal"]) for r in rows] == [
+        ("a", "b", False), ("c", "b", True),
+    ]  # fmt: skip
+    # without the first engine's texts the others are still compared
+    rows = agreement({"a": [], "b": [said("x")], "c": [said("y")]}, peers)
+    assert [(r["engine"], r["reference"]) for r in rows] == [("c", "b")]
 
 
 def test_equal_texts_need_no_explanation():
@@ -56,7 +73,12 @@ def test_a_token_that_the_reference_did_not_tell_is_further_than_the_last_it_tol
     reference = said("x", ("x", "w", 3.0))
     (row,) = agreement({"a": [reference], "b": [said("q", ("q", "x", 1.0))]}, [A, B])
     assert row["gap_nats"] == pytest.approx(3.0)
-    assert row["explained"] is False
+    assert (row["explained"], row["gap_exact"]) == (False, False)
+    # at least 0.001 nats may be any number: that is no explanation
+    close = said("x", ("x", "w", 0.001))
+    (row,) = agreement({"a": [close], "b": [said("q", ("q", "x", 1.0))]}, [A, B])
+    assert row["gap_nats"] == pytest.approx(0.001)
+    assert (row["explained"], row["gap_exact"]) == (None, False)
 
 
 def test_engines_that_tell_no_tokens_are_compared_by_characters():
@@ -83,7 +105,28 @@ def test_an_engine_that_answers_nonsense_is_wrong():
     )
     assert first["low"] < 0.5 < first["high"]
     assert (row["lost"], row["gained"], row["wrong"]) == (20, 0, True)
-    assert row["p"] == pytest.approx(2.0**-20)
+    assert row["p"] == pytest.approx(2.0**-19)
+
+
+def test_an_engine_that_answers_nonsense_does_not_pass_by_standing_first():
+    good = answers(*[True] * 30, *[False] * 10)
+    rows = accuracy(
+        {"a": answers(*[False] * 40), "b": good, "c": good}, [A, B, Peer("c", "model", 32)]
+    )
+    assert [(r["engine"], r["reference"], r["wrong"]) for r in rows] == [
+        ("a", "b", True), ("b", None, False), ("c", "b", False),
+    ]  # fmt: skip
+
+
+def test_the_choice_of_the_reference_is_paid_for():
+    """The worst of six is behind the best by more than the worst of two."""
+    base, few = answers(*[True] * 40), answers(*[False] * 8, *[True] * 32)
+    two = accuracy({"a": base, "b": few}, [A, B])[1]
+    six = [Peer(str(i), "model", 32) for i in range(6)]
+    many = accuracy({p.engine: few if p is six[5] else base for p in six}, six)[5]
+    assert two["wrong"]
+    assert many["p"] == pytest.approx(15 * two["p"])
+    assert not many["wrong"]
 
 
 def test_a_few_questions_less_are_chance():
@@ -91,7 +134,7 @@ def test_a_few_questions_less_are_chance():
     close = answers(*[False] * 4, *[True] * 18, *[False] * 18)
     _, row = accuracy({"a": good, "b": close}, [A, B])
     assert (row["lost"], row["gained"], row["wrong"]) == (4, 2, False)
-    assert row["p"] > 0.3
+    assert row["p"] > 0.6
 
 
 def test_other_weights_may_lose_without_being_wrong():
@@ -102,6 +145,11 @@ def test_other_weights_may_lose_without_being_wrong():
     assert row["wrong"] is False
 
 
-def test_without_the_reference_s_answers_nothing_is_tested():
+def test_without_the_first_engine_s_answers_the_others_are_tested():
     (row,) = accuracy({"b": answers(True)}, [A, B])
     assert (row["reference"], row["p"], row["wrong"]) == (None, None, False)
+    good, bad = answers(*[True] * 40), answers(*[False] * 40)
+    rows = accuracy({"b": bad, "c": good, "a": []}, [A, B, Peer("c", "model", 32)])
+    assert [(r["engine"], r["reference"], r["wrong"]) for r in rows] == [
+        ("b", "c", True), ("c", None, False),
+    ]  # fmt: skip

@@ -6,19 +6,21 @@
 from __future__ import annotations
 
 import functools
-import json
-import urllib.error
-import urllib.request
+import http.client
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from enginebook.engines.recipes import recipe_for
 from enginebook.errors import EngineError, InputError
+from enginebook.lifecycle.readiness import MOST_SAID, Address
 from enginebook.metrics.correctness import Peer, accuracy, agreement
 from enginebook.pipeline.book import Book
 from enginebook.pipeline.steps.physics import precision_of
+from enginebook.plain import neutral, shortened
 from enginebook.study import EngineSpec
 from enginebook.study_file import read_yaml
 
@@ -33,6 +35,7 @@ QUESTION_TOKENS = 4
 TOLD_TOKENS = 5  # best tokens at each place that an engine is asked to tell
 ASKED_AT_ONCE = 4
 TIMEOUT_S = 120.0
+MOST_QUOTED = 4096  # bytes of an answer of which a message shows a part
 REFUSED = (400, 422, 500, 501)  # an engine may not offer log-probabilities
 BITS = {"fp32": 32, "bf16": 16, "fp8": 8, "int8": 8, "fp4": 8}
 
@@ -95,32 +98,34 @@ def _complete(base_url: str, model: str, prompt: str, tokens: int, *, told: int)
         "model": model, "prompt": prompt, "max_tokens": tokens, "temperature": 0, "top_p": 1,
         "seed": 0, "stream": False,
     }  # fmt: skip
+    asked = body | ({"logprobs": told} if told else {})
+    said = b""
     try:
-        choice = _ask(base_url, body | ({"logprobs": told} if told else {}))
-    except urllib.error.HTTPError as error:
-        if not told or error.code not in REFUSED:
-            raise _unanswered(base_url, error) from error
-        return _complete(base_url, model, prompt, tokens, told=0)
-    except (OSError, ValueError, LookupError) as error:
-        raise _unanswered(base_url, error) from error
-    return {"text": str(choice["text"]), "tokens": told_tokens(choice.get("logprobs"))}
+        status, said = Address.of(base_url).post("/v1/completions", asked, TIMEOUT_S)
+        if told and status in REFUSED:
+            return _complete(base_url, model, prompt, tokens, told=0)
+        choice = _choice(status, said)
+    except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError) as error:
+        raise _unanswered(base_url, error, said) from error
+    return {"text": choice["text"], "tokens": told_tokens(choice.get("logprobs"))}
 
 
-def _ask(base_url: str, body: Json) -> Json:
-    request = urllib.request.Request(  # noqa: S310 (our own server's http URL)
-        f"{base_url.rstrip('/')}/v1/completions",
-        data=json.dumps(body).encode(),
-        headers={"Content-Type": "application/json"},
-    )
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(request, timeout=TIMEOUT_S) as response:
-        choice = json.load(response)["choices"][0]
-        choice["text"]
-        return dict(choice)
+def _choice(status: int, said: bytes) -> Json:
+    """Return the first choice of an answer, whose text is one."""
+    if status != http.client.OK:
+        raise http.client.HTTPException(f"HTTP {status}")
+    choice = orjson.loads(said)["choices"][0]
+    if not isinstance(choice, dict) or not isinstance(choice["text"], str):
+        raise TypeError("its first choice is not an object with a text")
+    return choice
 
 
-def _unanswered(base_url: str, error: Exception) -> EngineError:
-    return EngineError(f"no greedy completion from {base_url}: {error}", "look at the engine's log")
+def _unanswered(base_url: str, error: Exception, said: bytes) -> EngineError:
+    message = f"no greedy completion from {base_url}: {error or type(error).__name__}"
+    if said:
+        quoted = neutral(said[:MOST_QUOTED].decode("utf-8", "replace")).strip()
+        message += f"; it answered: {shortened(quoted, MOST_SAID)}"
+    return EngineError(message, "look at the engine's log")
 
 
 def told_tokens(logprobs: Any) -> list[Json]:
@@ -153,7 +158,8 @@ def judged(book: Book, launches: Mapping[str, Json]) -> tuple[list[Json], list[J
     peers = [_peer(book, engine) for engine in book.study.engines]
     texts = {v["engine"]: v["greedy"] for v in launches.values()}
     right = {v["engine"]: v["answered"] for v in launches.values() if v.get("answered")}
-    return agreement(texts, peers), accuracy(right, peers)
+    found = accuracy(right, peers)
+    return agreement(texts, peers, {row["engine"]: row["right"] for row in found}), found
 
 
 def has_real_weights(book: Book, engine: EngineSpec) -> bool:

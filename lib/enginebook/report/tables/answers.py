@@ -32,7 +32,8 @@ def same_text(data: StudyData) -> Fragment | NoData:
         ]
         for row in data.greedy
     ]
-    return table(columns, rows, caption=say("table.greedy", language))
+    caption = f"{say('table.greedy', language)} {say('table.greedy_note', language)}"
+    return table(columns, rows, caption=caption)
 
 
 def _equal(row: Mapping[str, Any], language: Language) -> Value:
@@ -55,7 +56,9 @@ def _rounding(row: Mapping[str, Any], language: Language) -> str:
     gap = row.get("gap_nats")
     if gap is None:
         return say("table.gap_unknown", language)
-    key = "table.gap_explained" if row.get("explained") else "table.gap_unexplained"
+    known = row.get("explained")
+    key = "table.gap_unexplained" if known is False else "table.gap_at_least"
+    key = "table.gap_explained" if known else key
     return say(key, language, gap=figure(gap))
 
 
@@ -71,15 +74,20 @@ def accuracy(data: StudyData) -> Fragment | NoData:
         Column(say("table.reference", language)),
         Column(say("table.lost", language), numeric=True),
         Column(say("table.gained", language), numeric=True),
-        Column(say("table.equal", language)),
+        Column(say("table.verdict", language)),
     ]
-    rows: list[Row] = [_accuracy_row(row, language) for row in data.accuracy]
+    references = {row.get("reference") for row in data.accuracy}
+    rows: list[Row] = [
+        _accuracy_row(row, language, is_reference=row["engine"] in references)
+        for row in data.accuracy
+    ]
     return table(columns, rows, caption=say("table.accuracy", language))
 
 
-def _accuracy_row(row: Mapping[str, Any], language: Language) -> Row:
+def _accuracy_row(row: Mapping[str, Any], language: Language, *, is_reference: bool) -> Row:
     against = row.get("reference")
-    word, tone = say("table.is_reference", language), ""
+    word = say("table.is_reference" if is_reference else "table.not_compared", language)
+    tone = ""
     if against is not None:
         word, tone = say("table.as_good", language), "good"
         if row["wrong"]:
