@@ -56,20 +56,26 @@ def asking(
     """
     connection = place.connect(timeout_s)
     over = threading.Event()
+    reached: list[socket.socket] = []  # a connection forgets its own where the answer closes it
 
     def hang_up() -> None:
         over.set()
-        if connection.sock is not None:
+        for sock in reached:
             with suppress(OSError):
-                connection.sock.shutdown(socket.SHUT_RDWR)
+                sock.shutdown(socket.SHUT_RDWR)
 
     timer = threading.Timer(timeout_s, hang_up)
     timer.daemon = True
     timer.start()
     try:
+        connection.connect()
+        reached.append(connection.sock)
+        if over.is_set():
+            hang_up()  # it came before there was a socket
         connection.request(method, path, body, dict(headers or {}))
-        yield connection.getresponse()
-    except (OSError, http.client.HTTPException) as error:
+        with connection.getresponse() as response:
+            yield response
+    except Exception as error:  # an answer that was cut off may fail in any way
         if over.is_set():
             raise TimeoutError(f"no complete answer within {timeout_s:g} s") from error
         raise
