@@ -38,14 +38,21 @@ TOLD = [{"token": " Paris", "logprob": -0.5, "top": [[" Paris", -0.5], [" the", 
 
 @contextmanager
 def serving(answer: Any) -> Iterator[str]:
-    """Serve completions; ``answer`` takes the request's body, and returns a choice or a status."""
+    """Serve completions.
+
+    ``answer`` takes the request's body, and returns a choice, a status, or a body as it is.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             found = answer(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            self.send_response(found if isinstance(found, int) else 200)
+            known = self.path == "/v1/completions"
+            self.send_response(found if isinstance(found, int) else 200 if known else 404)
+            if isinstance(found, bytes):
+                self.send_header("Content-Length", "100")
             self.end_headers()
-            self.wfile.write(json.dumps({"choices": [found]}).encode())
+            whole = isinstance(found, bytes)
+            self.wfile.write(found if whole else json.dumps({"choices": [found]}).encode())
 
         def log_message(self, *_: object) -> None:
             """Say nothing."""
@@ -93,6 +100,38 @@ def test_an_engine_that_refuses_log_probabilities_is_asked_without() -> None:
 def test_no_answer_is_an_error(answer: Any) -> None:
     with serving(lambda _: answer) as url, pytest.raises(EngineError, match="no greedy completion"):
         answered(url, "m")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[1, 2]", b'"text"', b"null", b"{}", b'{"choices": 3}', b'{"choices": []}',
+        b'{"choices": ["text"]}', b'{"choices": [{"text": null}]}', b'{"choices": [{"te',
+        b"<h1>\x1b[31mBad gateway</h1>",
+    ],
+)  # fmt: skip
+def test_an_answer_of_another_form_is_quoted(body: bytes) -> None:
+    with serving(lambda _: body.ljust(100)) as url, pytest.raises(EngineError) as told:
+        greedy_texts(url, "m")
+    assert str(told.value).startswith(f"no greedy completion from {url}")
+    assert body.decode().replace("\x1b[31m", "") in str(told.value)
+
+
+@pytest.mark.parametrize("size", [0, 50])
+def test_an_answer_that_breaks_off_is_an_error(size: int) -> None:
+    with serving(lambda _: b" " * size) as url, pytest.raises(EngineError, match="no greedy"):
+        greedy_texts(url, "m")
+
+
+def test_a_long_answer_is_quoted_in_part() -> None:
+    with serving(lambda _: {"no": "text" * 10_000}) as url, pytest.raises(EngineError) as told:
+        greedy_texts(url, "m")
+    assert len(str(told.value)) < 700
+
+
+def test_a_base_url_may_end_in_v1() -> None:
+    with serving(lambda _: {"text": " Paris"}) as url:
+        assert greedy_texts(f"{url}/v1", "m")[0]["text"] == " Paris"
 
 
 def test_questions_are_counted_in_their_order() -> None:
