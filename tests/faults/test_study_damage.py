@@ -71,6 +71,19 @@ def test_a_damaged_cell_is_taken_again(results: Results, name: str) -> None:
     assert results.forget() == []
 
 
+@pytest.mark.parametrize("name", ["requests.parquet", "chunks.parquet"])
+def test_records_that_are_damaged_in_the_middle_are_taken_again(
+    results: Results, name: str
+) -> None:
+    path = results.cells[0] / name
+    data = path.read_bytes()
+    third = len(data) // 4
+    path.write_bytes(data[:third] + bytes(third) + data[2 * third :])
+    assert pl.read_parquet_schema(path) == FRAME.schema, "its end is whole"
+    assert len(results.forget()) == 1
+    assert [c.is_dir() for c in results.cells] == [False, True]
+
+
 def test_a_cell_without_its_requests_is_damaged_and_a_failed_one_is_not(results: Results) -> None:
     for cell in results.cells:
         (cell / "requests.parquet").unlink()
