@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import reprlib
 import textwrap
 from collections.abc import Hashable, Iterable, Mapping
 from pathlib import Path
@@ -23,12 +24,22 @@ Location = tuple[str | int, ...]
 LONGEST_NAME = 63
 MOST_VALUES, MOST_DEPTH = 200_000, 100
 MERGE = "tag:yaml.org,2002:merge"
+_BRIEF = reprlib.Repr()  # few lines of YAML can stand for values whose text fills the memory
+_BRIEF.maxstring = _BRIEF.maxother = _BRIEF.maxlong = 100
 _TAGS = frozenset(KINDS)
 """Parts that a scenario's kind adds to the place of a problem; the file has no such key."""
 
 
 class _StrictLoader(yaml.SafeLoader):
     """Safe YAML that refuses a key given twice, which plain YAML silently lets the last one win."""
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Merge what ``<<`` names, which may multiply as aliases do, and before values are."""
+        super().flatten_mapping(node)
+        if len(node.value) > MOST_VALUES:
+            raise yaml.constructor.ConstructorError(
+                None, None, f"it stands for more than {MOST_VALUES:,} values", node.start_mark
+            )
 
 
 def _mapping_without_twins(loader: _StrictLoader, node: yaml.MappingNode) -> dict[Any, Any]:
@@ -64,6 +75,8 @@ _StrictLoader.add_constructor(
     yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping_without_twins
 )
 _StrictLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_SCALAR_TAG, _text)
+for _name in ("omap", "pairs", "set"):  # tuples and sets are no plain data, and are not counted
+    _StrictLoader.add_constructor(f"tag:yaml.org,2002:{_name}", yaml.SafeLoader.construct_undefined)
 
 
 def parse_yaml(text: str) -> Any:
@@ -222,8 +235,7 @@ def _problem(detail: Any) -> str:
         return f"key {key}: unknown; {closest(str(location[-1]), known)}"
     if detail["type"] == "missing":
         return f"key {key}: is missing"
-    given = repr(detail.get("input"))
-    shown = textwrap.shorten(given, 60, placeholder="...")
+    shown = textwrap.shorten(_BRIEF.repr(detail.get("input")), 60, placeholder="...")
     return f"key {key}: {detail['msg']} (given: {shown})"
 
 

@@ -108,6 +108,7 @@ def test_a_name_that_is_code_is_refused(tmp_path, name):
 
 # -- YAML
 
+LETTERS = "abcdefghi"
 BAD_YAML = {
     "call": '!!python/object/apply:os.system ["touch pwned"]',
     "new": "!!python/object/new:os.system [touch pwned]",
@@ -124,7 +125,15 @@ BAD_YAML = {
     "deeper": "study: " + "{a: " * 20_000,
     "itself": "study: &a [*a]",
     "laughs": "a: &a [x,x,x,x,x,x,x,x,x,x]\n"
-    + "\n".join(f"{n}: &{n} [{','.join([f'*{p}'] * 9)}]" for p, n in pairwise("abcdefghi")),
+    + "\n".join(f"{n}: &{n} [{','.join([f'*{p}'] * 9)}]" for p, n in pairwise(LETTERS)),
+    "laughs in pairs": "a: &a [x,x,x,x,x,x,x,x,x,x]\n"
+    + "\n".join(f"{n}: &{n} !!pairs [{','.join([f'k: *{p}'] * 9)}]" for p, n in pairwise(LETTERS)),
+    "laughs in order": "a: &a [x,x,x,x,x,x,x,x,x,x]\n"
+    + "\n".join(f"{n}: &{n} !!omap [{','.join([f'k: *{p}'] * 9)}]" for p, n in pairwise(LETTERS)),
+    "merges": "a: &a {x: 1, y: 2}\n"
+    + "\n".join(f"{n}: &{n} {{<<: [{','.join([f'*{p}'] * 9)}]}}" for p, n in pairwise(LETTERS)),
+    "pairs": "study: !!pairs [a: b]",
+    "omap": "study: !!omap [a: b]",
     "date": "study: 2026-13-45",
     "time": "study: 2026-01-01T00:00:00Z",
     "not a number": "margin: .nan",
@@ -161,6 +170,27 @@ def test_a_study_file_that_is_no_plain_data_is_refused(here, capsys, text):
     assert "\x1b" not in said
     assert not (here / "pwned").exists()
     assert not (here / "outputs").exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["laughs", "laughs in pairs", "laughs in order", "merges", "pairs", "omap", "set"]
+)
+def test_what_is_not_counted_is_not_read(name):
+    with pytest.raises(yaml.YAMLError):
+        parse_yaml(BAD_YAML[name])
+
+
+def test_a_large_value_is_not_written_out_to_be_cut_short():
+    class Seen:
+        times = 0
+
+        def __repr__(self) -> str:
+            Seen.times += 1
+            return "x"
+
+    with pytest.raises(InputError, match=r"key question: .*given: \[x, x"):
+        study_from_parameters({**STUDY, "question": [Seen()] * 1000})
+    assert Seen.times < 100
 
 
 @pytest.mark.parametrize("data", [b"\xff\xfea\x00", b"study: \xe9", bytes(range(256))])
