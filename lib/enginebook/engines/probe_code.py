@@ -2,7 +2,9 @@
 
 ``python probe_code.py DISTRIBUTION [PRELUDE] < PROBES`` reads a JSON list of ``{"probe", "ask",
 ...}`` and prints one JSON object a line. Every probe runs by itself: what is missing is an answer,
-too. PRELUDE is a file that is run first, for packages that need it to be imported.
+too. Where the package itself cannot be imported, or the probe fails in another way, the answer is
+null: a broken instrument has seen nothing. PRELUDE is a file that is run first, for packages that
+need it to be imported.
 """
 
 from __future__ import annotations
@@ -22,13 +24,37 @@ from pathlib import Path
 from typing import Any
 
 
+class MissingError(Exception):
+    """What was asked for is not there, while the package around it is."""
+
+
 def attribute(path: str) -> Any:
-    """Return ``package.module:name.name``."""
+    """Return ``package.module:name.name``.
+
+    Raises
+    ------
+    MissingError
+        When the package can be imported and holds no such module or name.
+    """
     module, _, names = path.partition(":")
-    found: Any = importlib.import_module(module)
+    found: Any = module_of(module)
     for name in filter(None, names.split(".")):
-        found = getattr(found, name)
+        try:
+            found = getattr(found, name)
+        except AttributeError as error:
+            raise MissingError(str(error)) from error
     return found
+
+
+def module_of(path: str) -> Any:
+    """Return a module of a package that can be imported."""
+    importlib.import_module(path.partition(".")[0])
+    try:
+        return importlib.import_module(path)
+    except ModuleNotFoundError as error:
+        if f"{path}.".startswith(f"{error.name}."):
+            raise MissingError(str(error)) from error
+        raise  # another package is missing: nothing is known of this one
 
 
 @functools.cache
@@ -146,16 +172,37 @@ def _home(urls: list[str]) -> str | None:
 KINDS = {kind.__name__: kind for kind in (flag, names, fields, parse, value, script, file, imports)}
 
 
+WITHOUT_IMPORT = frozenset({"script", "file", "imports"})
+
+
+def prepared(preludes: list[str]) -> str:
+    """Run what importing the package needs; return why that failed, or nothing."""
+    try:
+        for prelude in preludes:
+            runpy.run_path(prelude, run_name="prelude")
+    except Exception as error:  # noqa: BLE001 - another version's prelude may fail in any way
+        return f"{type(error).__name__}: {error}"[:300]
+    return ""
+
+
+def answer(ask: dict[str, Any], broken: str) -> tuple[bool | None, str]:
+    """Return whether a probe holds, None where that could not be seen, and what it saw."""
+    if broken and ask["ask"] not in WITHOUT_IMPORT:
+        return None, broken
+    try:
+        return KINDS[ask["ask"]](ask)
+    except MissingError as error:
+        return False, str(error)[:300]
+    except Exception as error:  # noqa: BLE001 - an engine's import may fail in any way
+        return None, f"{type(error).__name__}: {error}"[:300]
+
+
 def main() -> None:
     """Answer the package's facts first, then every probe."""
-    for prelude in sys.argv[2:]:
-        runpy.run_path(prelude, run_name="prelude")
+    broken = prepared(sys.argv[2:])
     print(json.dumps({"package": package(sys.argv[1])}), flush=True)
     for ask in json.load(sys.stdin):
-        try:
-            ok, told = KINDS[ask["ask"]](ask)
-        except Exception as error:  # noqa: BLE001 - an engine's import may fail in any way
-            ok, told = False, f"{type(error).__name__}: {error}"[:300]
+        ok, told = answer(ask, broken)
         print("\n" + json.dumps({"probe": ask["probe"], "ok": ok, "value": told}), flush=True)
 
 

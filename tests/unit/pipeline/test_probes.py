@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -114,8 +115,40 @@ def test_every_probe_answers_for_itself() -> None:
         {"probe": "fields", "ask": "fields", "of": "enginebook.cells:Cell", "fields": ["rate"]},
         {"probe": "field", "ask": "fields", "of": "enginebook.cells:Cell", "fields": ["nothing"]},
     )[1:]
-    assert [f["ok"] for f in found] == [True, False, False, True, False]
+    assert [f["ok"] for f in found] == [True, False, None, True, False]
     assert "no nothing" in found[-1]["value"]
+
+
+def test_a_broken_instrument_has_seen_nothing(tmp_path: Path) -> None:
+    """Neither a package that does not import nor a prelude that fails says what an engine lacks."""
+    package = tmp_path / "brittle"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "whole.py").write_text("name = 1\n")
+    (package / "torn.py").write_text("import no_such_dependency\n")
+    failing = tmp_path / "prelude.py"
+    failing.write_text("import no_such_tool\n")
+    asked = [
+        {"probe": "there", "ask": "names", "names": ["brittle.whole:name"]},
+        {"probe": "no name", "ask": "names", "names": ["brittle.whole:other"]},
+        {"probe": "no module", "ask": "names", "names": ["brittle.gone:name"]},
+        {"probe": "dependency", "ask": "names", "names": ["brittle.torn:name"]},
+        {"probe": "parser", "ask": "flag", "parser": "vllm", "flag": "--x"},
+        {"probe": "command", "ask": "script", "name": "no-such-command"},
+    ]
+
+    def told(*preludes: str) -> list[bool | None]:
+        done = subprocess.run(
+            [sys.executable, "-P", str(SCRIPT), "pydantic", *preludes],
+            input=json.dumps(asked), env=os.environ | {"PYTHONPATH": str(tmp_path)},
+            capture_output=True, text=True, check=True, timeout=60,
+        )  # fmt: skip
+        facts, *found = [json.loads(x) for x in done.stdout.splitlines() if x]
+        assert facts["package"]["version"]
+        return [f["ok"] for f in found]
+
+    assert told() == [True, False, False, None, None, False]
+    assert told(str(failing)) == [None, None, None, None, None, False]
 
 
 def test_modules_beside_the_script_hide_no_engine() -> None:
@@ -147,7 +180,7 @@ def test_attributes_commands_files_and_imports() -> None:
         {**uses, "probe": "no imports", "of": "vllm"},
         {**uses, "probe": "no package", "package": "no_such_package"},
     )[1:]
-    assert [f["ok"] for f in found] == [True, False, True, False, True, False, True, False, False]
+    assert [f["ok"] for f in found] == [True, False, True, False, True, False, True, False, None]
     assert found[0]["value"] == "300.0"
     assert "pytest/__main__.py" in found[4]["value"]
     assert "imports in" in found[6]["value"]
