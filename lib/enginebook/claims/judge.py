@@ -186,7 +186,9 @@ def _measure(claim: Claim, run: Run) -> Outcome | None:
     if rule is None or run.cells is None or test.metric is None or not test.engines:
         return None
     selection: Selection = select(run.cells, test, run.conditions, run.refused, codes=run.codes)
-    return replace(rule(claim, selection), basis="load cells")
+    outcome = rule(claim, selection)
+    # what found no cell to judge rests on none
+    return outcome if outcome.verdict == NOT_TESTED else replace(outcome, basis="load cells")
 
 
 def _in_scope(claim: Claim, found: Outcome, conditions: Conditions) -> Outcome:

@@ -80,15 +80,16 @@ def _speed(claim: Claim, shape: ModelShape, place: Placement) -> Ruling:
         bound = decode_bound(shape, place, batch, _context(claim))
         limit_s, observed_s = bound.seconds / batch, 1 / value
         limit = f"{batch / bound.seconds:,.4g} tokens/s"
+        said = "{:.2f} of it is claimed"
     else:
         tokens = int(at["input_tokens"][0] or 1) if "input_tokens" in at else 1
         bound = prefill_bound(shape, place, tokens)
         limit_s, observed_s = bound.seconds, value / 1e3
         limit = f"{bound.seconds * 1e3:,.4g} ms"
+        # a share of a time would be read the wrong way round
+        said = f"claimed is {value:,.4g} ms, {{:.2f}} times as fast as the limit allows"
     efficiency = limit_s / observed_s
-    why = (
-        f"the {bound.limit} limit of {_label(place)} is {limit}: {efficiency:.2f} of it is claimed"
-    )
+    why = f"the {bound.limit} limit of {_label(place)} is {limit}: {said.format(efficiency)}"
     share = weights_share(shape, place)
     if share > 1:
         why += f"; its weights need {share:.2f} of the memory, so it cannot be loaded"

@@ -47,6 +47,14 @@ class Physics(Data):
     context: int = 0
 
 
+class Bound(Data):
+    """A further condition: that a component's figure lies between limits; None: open."""
+
+    component: str
+    low: float | None = None
+    high: float | None = None
+
+
 class Test(Data):
     """How a run decides a claim.
 
@@ -57,6 +65,8 @@ class Test(Data):
         denominator; ``*`` stands for all others.
     also
         Further pairs that must hold as well.
+    bounds
+        Further components whose figures must lie within limits of their own.
     at
         Limits on the axes, both inclusive: ``{concurrency: [1, 15]}``.
     derive
@@ -75,6 +85,7 @@ class Test(Data):
     metric: str | None = None
     engines: tuple[str, ...] = ()
     also: tuple[tuple[str, str], ...] = ()
+    bounds: tuple[Bound, ...] = ()
     at: Mapping[str, Span] = Field(default_factory=dict)
     value: float | None = None
     low: float | None = None

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 import polars as pl
 
 from enginebook.claims.conditions import Conditions
-from enginebook.claims.model import Claim
+from enginebook.claims.model import Bound, Claim
 from enginebook.claims.rules import (
     CONTRADICTED,
     INCONCLUSIVE,
@@ -17,7 +18,9 @@ from enginebook.claims.rules import (
     Outcome,
     inside,
     missing_families,
+    worst,
 )
+from enginebook.claims.selection import OTHERS
 from enginebook.stats import geometric_interval
 
 Frames = Mapping[str, pl.DataFrame]
@@ -43,6 +46,13 @@ def simulated_labels(frames: Frames) -> list[str]:
     return [] if arms is None else arms.filter("simulated")["engine"].to_list()
 
 
+# What earlier versions wrote as "no" where the instrument itself had failed.
+_BROKEN: Final = (
+    "ModuleNotFoundError: No module named 'enginebook'",
+    "ImportError: no argument parser",
+)
+
+
 # -- probes ----------------------------------------------------------------------------------------
 def probed(claim: Claim, frames: Frames) -> Outcome | None:
     """Return whether published code works in the versions installed here.
@@ -53,9 +63,7 @@ def probed(claim: Claim, frames: Frames) -> Outcome | None:
     found = rows_of(frames, "probes")
     if found is None or claim.test.rule != "EXIT0":
         return None
-    mine = found.filter(
-        (pl.col("claim") == claim.id) & (pl.col("topic") == "snippet") & pl.col("ok").is_not_null()
-    )
+    mine = _answered(found, claim).filter(pl.col("topic") == "snippet")
     if mine.is_empty():
         return None
     words = [_probe_words(row) for row in mine.iter_rows(named=True)]
@@ -67,6 +75,13 @@ def probed(claim: Claim, frames: Frames) -> Outcome | None:
     return Outcome(word, reason, n=len(mine), basis="probes")
 
 
+def _answered(probes: pl.DataFrame, claim: Claim) -> pl.DataFrame:
+    """Return the probes of a claim that saw something."""
+    value = pl.col("value").fill_null("")
+    broken = pl.any_horizontal(value.str.starts_with(text) for text in _BROKEN)
+    return probes.filter((pl.col("claim") == claim.id) & pl.col("ok").is_not_null() & ~broken)
+
+
 def _probe_words(row: Mapping[str, object]) -> str:
     value = f" ({row['value']})" if row["value"] else ""
     return f"{row['engine']}: {row['probe']}: {'yes' if row['ok'] else 'no'}{value}"
@@ -76,7 +91,7 @@ def seen(claim: Claim, frames: Frames) -> tuple[str, str]:
     """Return what else the run shows of a claim, in words, and which frame that is from."""
     probes = rows_of(frames, "probes")
     if probes is not None:
-        mine = probes.filter((pl.col("claim") == claim.id) & pl.col("ok").is_not_null())
+        mine = _answered(probes, claim)
         if not mine.is_empty():
             words = [_probe_words(row) for row in mine.iter_rows(named=True)]
             return f"seen here: {'; '.join(words)}", "probes"
@@ -192,6 +207,9 @@ def _memory_order(claim: Claim, memory: pl.DataFrame, conditions: Conditions) ->
     duels = [(a, b) for a in firsts for b in seconds if a != b]
     if not duels:
         return missing_families(test.engines, list(found))
+    untold = _untold(test.component or "", families, found, test.engines)
+    if untold:
+        return Outcome(NOT_TESTED, untold)
     gains = [found[b][0] / max(1, found[a][0]) for a, b in duels]
     words = ", ".join(
         f"{family} {amount / GIGABYTE:.2f} GB{_sum_words(summed)}"
@@ -205,29 +223,70 @@ def _memory_order(claim: Claim, memory: pl.DataFrame, conditions: Conditions) ->
     return Outcome(verdict, words, f"{min(gains):.3g}x", n=1, basis="memory")
 
 
+def _untold(
+    component: str,
+    families: Iterable[str],
+    found: Mapping[str, tuple[int, tuple[str, ...]]],
+    named: Sequence[str],
+) -> str:
+    """Return which engine tells not all parts that others tell: sums of other parts do not compare.
+
+    Empty where the sums of all engines that the claim speaks of are of the same parts.
+    """
+    meant = [f for f in families if OTHERS in named or f in named]
+    told = {f: set(found[f][1]) if f in found else set() for f in meant}
+    every = [p for p in parts_of(component) if any(p in parts for parts in told.values())]
+    lacking = {f: [p for p in every if p not in parts] for f, parts in told.items()}
+    words = [
+        f"{f} tells no {' and no '.join(parts)} bytes" for f, parts in lacking.items() if parts
+    ]
+    return "; ".join(words)
+
+
 # -- simulations -----------------------------------------------------------------------------------
 def simulated(claim: Claim, frames: Frames) -> Outcome | None:
-    """Return what the simulated figures say: of one policy, or of one over another (``A / B``)."""
+    """Return what the simulated figures say: of one policy, or of one over another (``A / B``).
+
+    Where the claim has several conditions, the one that holds least decides.
+    """
     found, test = rows_of(frames, "simulations"), claim.test
     if found is None or test.rule != "RANGE" or test.component is None:
         return None
     mine = found.filter(pl.col("metric") == (test.metric or "")).drop_nulls("value")
-    over, _, under = (part.strip() for part in test.component.partition("/"))
-    values = _by_x(mine, over)
-    if under:
-        base = _by_x(mine, under)
-        values = {x: v / base[x] for x, v in values.items() if base.get(x)}
-    if not values:
+    first = Bound(component=test.component, low=test.low, high=test.high)
+    if not _simulated_values(mine, first.component):
         return None
+    outcomes = [_within_bound(mine, bound) for bound in (first, *test.bounds)]
+    deciding = worst(outcomes)
+    if deciding.verdict == NOT_TESTED:
+        return deciding
+    return replace(deciding, reason="; ".join(o.reason for o in outcomes))
+
+
+def _within_bound(frame: pl.DataFrame, bound: Bound) -> Outcome:
+    """Return whether a component's figures lie within limits at every x."""
+    values = _simulated_values(frame, bound.component)
+    if not values:
+        return Outcome(NOT_TESTED, f"this run simulated no {bound.component}")
     low, high = min(values.values()), max(values.values())
     words = ", ".join(f"{v:.2f} at {x:g}" for x, v in values.items())
-    name = mine["x_name"].drop_nulls().first() or "x"
-    held = [(test.low or 0.0) <= v <= (test.high or float("inf")) for v in values.values()]
+    name = frame["x_name"].drop_nulls().first() or "x"
+    held = [(bound.low or 0.0) <= v <= (bound.high or float("inf")) for v in values.values()]
     verdict = SUPPORTED if all(held) else INCONCLUSIVE if any(held) else CONTRADICTED
-    reason = f"simulated, {test.component} by {str(name).replace('_', ' ')}: {words}"
+    reason = f"simulated, {bound.component} by {str(name).replace('_', ' ')}: {words}"
     if verdict == INCONCLUSIVE:
         reason += "; it depends on that alone"
     return Outcome(verdict, reason, f"{low:.3g} to {high:.3g}", low, high, len(values), "simulated")
+
+
+def _simulated_values(frame: pl.DataFrame, component: str) -> dict[float, float]:
+    """Return by x the figures of a policy, or of one over another."""
+    over, _, under = (part.strip() for part in component.partition("/"))
+    values = _by_x(frame, over)
+    if not under:
+        return values
+    base = _by_x(frame, under)
+    return {x: v / base[x] for x, v in values.items() if base.get(x)}
 
 
 def _by_x(frame: pl.DataFrame, label: str) -> dict[float, float]:

@@ -30,6 +30,7 @@ _SPECIAL: Final = {
 }
 _PLAIN: Final = ("S01", "S02")
 _POINT: Final = ["scenario", "concurrency", "input_tokens", "output_tokens"]
+_SHORT_ANSWER: Final = 32  # tokens: up to here a series tells first tokens and no rate
 
 
 def scenario_code(name: str) -> str:
@@ -45,21 +46,24 @@ def codes_by_series(loads: pl.DataFrame | None) -> dict[str, str]:
 
     A series without a prefix or a grammar that stands beside others with one is their baseline and
     no scenario of its own: its code is empty. A plain series along more input lengths than streams
-    asks for the time to the first token (S02), with answers too short to tell a rate.
+    asks for the time to the first token (S02) where its answers are too short to tell a rate.
     """
     if loads is None:
         return {}
     codes = {row["scenario"]: _code(row) for row in loads.iter_rows(named=True)}
-    if {"concurrency", "input_tokens"} <= set(loads.columns):
-        for name, streams, lengths in _axes(loads).iter_rows():
-            if codes[name] == "S01" and lengths > streams:
+    if {"concurrency", "input_tokens", "output_tokens"} <= set(loads.columns):
+        for name, streams, lengths, answer in _axes(loads).iter_rows():
+            short = answer is not None and answer <= _SHORT_ANSWER
+            if codes[name] == "S01" and lengths > streams and short:
                 codes[name] = "S02"
     return codes
 
 
 def _axes(loads: pl.DataFrame) -> pl.DataFrame:
     return loads.group_by("scenario", maintain_order=True).agg(
-        pl.col("concurrency").n_unique(), pl.col("input_tokens").n_unique()
+        pl.col("concurrency").n_unique(),
+        pl.col("input_tokens").n_unique(),
+        pl.col("output_tokens").max(),
     )
 
 

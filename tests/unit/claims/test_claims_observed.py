@@ -55,11 +55,15 @@ def test_plain_series_are_told_apart_by_their_axes():
     rows = [("sweep", c, 512) for c in (1, 16)] + [("lengths", 1, n) for n in (512, 8192)]
     loads = pl.DataFrame(
         [
-            {"scenario": s, "family": s, "concurrency": c, "input_tokens": n, **LOAD}
+            {"scenario": s, "family": s, "concurrency": c, "input_tokens": n, **LOAD,
+             "output_tokens": 16 if s == "lengths" else 128}
             for s, c, n in rows
         ]
-    )
+    )  # fmt: skip
     assert codes_by_series(loads) == {"sweep": "S01", "lengths": "S02"}
+    # a series of long answers tells rates, however few its loads
+    rates = loads.with_columns(output_tokens=pl.lit(128))
+    assert codes_by_series(rates) == {"sweep": "S01", "lengths": "S01"}
     # Answers of sixteen tokens after a long prompt say nothing of a stream's throughput.
     curves = {"vllm": {1: 200.0, 16: 2300.0}}
     short = run_cells({"vllm": {8192: 50.0}}, axis="input_tokens", scenario="lengths")
@@ -120,6 +124,30 @@ def test_the_highest_overhead_is_that_of_graphs_activations_and_the_rest():
     assert "no comparable figure of tensorrt_llm" in absent["reason"]
 
 
+def test_sums_of_other_parts_are_not_compared():
+    """One engine logs its graphs only: that its sum is smaller says nothing."""
+    only = {"weights": 30.0, "graphs": 1.0}
+    held = memory(tensorrt_llm={**LEAN, "other": 4.0}, vllm=LEAN, sglang=only)
+    row = verdict("RAT-08", memory=held)
+    assert (row["verdict"], row["basis"]) == ("not tested here", "none")
+    assert "sglang tells no activations and no other bytes" in row["reason"]
+    nothing = memory(tensorrt_llm={**LEAN, "other": 4.0}, vllm=LEAN, sglang={"weights": 30.0})
+    row = verdict("RAT-08", memory=nothing)
+    assert "sglang tells no graphs and no activations and no other bytes" in row["reason"]
+    alike = memory(**{e: only | {"weights": w} for e, w in
+                      {"tensorrt_llm": 20.0, "vllm": 30.0, "sglang": 31.0}.items()})  # fmt: skip
+    assert verdict("RAT-07", memory=alike)["verdict"] == "supported"
+
+
+def test_what_found_no_load_cell_rests_on_none():
+    """Physics refutes the figure; the run, which did not measure that load, adds nothing to it."""
+    cells = run_cells({"vllm": {64: 100.0}})
+    row = verdict("THR-vllm-c001", cells=cells, engines=("vllm",))
+    assert (row["verdict"], row["basis"]) == ("contradicted", "physics")
+    measured = verdict("THR-vllm-c001", cells=run_cells({"vllm": {1: 10.0}}), engines=("vllm",))
+    assert measured["basis"] == "physics, load cells"
+
+
 def test_one_part_is_no_sum():
     held = memory(tensorrt_llm={"weights": 30.0}, vllm={"weights": 40.0})
     assert verdict("RAT-07", memory=held)["verdict"] == "not tested here"
@@ -154,6 +182,23 @@ def test_feature_probes_are_shown_and_decide_nothing():
     assert row["basis"].endswith("probes")
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        "ModuleNotFoundError: No module named 'enginebook'",
+        "ImportError: no argument parser of vLLM was found where its versions have it",
+    ],
+)
+def test_stored_answers_of_a_broken_instrument_are_not_shown(value):
+    failed = {c: pl.lit(v) for c, v in [("value", value), ("ok", False)]}
+    feature = probes(**{"TRD-03": ("feature", False)}).with_columns(**failed)
+    assert verdict("TRD-03", probes=feature)["reason"] == verdict("TRD-03")["reason"]
+    snippet = probes(**{"CMP-01": ("snippet", False)}).with_columns(**failed)
+    assert verdict("CMP-01", probes=snippet)["basis"] == "public record"
+    other = feature.with_columns(value=pl.lit("no --speculative-config"))
+    assert "no --speculative-config" in verdict("TRD-03", probes=other)["reason"]
+
+
 def swaps(engine, *minutes):
     return pl.DataFrame([{"engine": engine, "outage_s": m * 60.0} for m in minutes])
 
@@ -185,9 +230,24 @@ def simulated(**values):
     ],
 )
 def test_simulated_claims_are_judged_by_every_assumption(values, word):
-    row = verdict("RAT-09", simulations=simulated(prealloc=values))
+    paged = {"paged:16": dict.fromkeys(values, 0.96)}
+    row = verdict("RAT-09", simulations=simulated(prealloc=values, **paged))
     assert (row["verdict"], row["basis"]) == (word, "simulated")
     assert "simulated, prealloc by max len" in row["reason"]
+
+
+def test_both_halves_of_a_claim_are_judged():
+    """From 30 % to 95 %: the 30 % alone is half of it."""
+    before = {2048.0: 0.3, 4096.0: 0.25}
+    for after, word in [(0.6, "contradicted"), (0.96, "supported")]:
+        both = simulated(prealloc=before, **{"paged:16": dict.fromkeys(before, after)})
+        row = verdict("RAT-09", simulations=both)
+        assert row["verdict"] == word
+        assert "simulated, prealloc by max len" in row["reason"]
+        assert f"simulated, paged:16 by max len: {after:.2f} at 2048" in row["reason"]
+    half = verdict("RAT-09", simulations=simulated(prealloc=before))
+    assert half["verdict"] == "not tested here"
+    assert "this run simulated no paged:16" in half["reason"]
 
 
 def test_a_gain_is_one_policy_over_another():
