@@ -24,22 +24,12 @@ Location = tuple[str | int, ...]
 LONGEST_NAME = 63
 MOST_VALUES, MOST_DEPTH = 200_000, 100
 MERGE = "tag:yaml.org,2002:merge"
-_BRIEF = reprlib.Repr()  # few lines of YAML can stand for values whose text fills the memory
-_BRIEF.maxstring = _BRIEF.maxother = _BRIEF.maxlong = 100
 _TAGS = frozenset(KINDS)
 """Parts that a scenario's kind adds to the place of a problem; the file has no such key."""
 
 
 class _StrictLoader(yaml.SafeLoader):
     """Safe YAML that refuses a key given twice, which plain YAML silently lets the last one win."""
-
-    def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """Merge what ``<<`` names, which may multiply as aliases do, and before values are."""
-        super().flatten_mapping(node)
-        if len(node.value) > MOST_VALUES:
-            raise yaml.constructor.ConstructorError(
-                None, None, f"it stands for more than {MOST_VALUES:,} values", node.start_mark
-            )
 
 
 def _mapping_without_twins(loader: _StrictLoader, node: yaml.MappingNode) -> dict[Any, Any]:
@@ -71,12 +61,19 @@ def _text(loader: _StrictLoader, node: yaml.ScalarNode) -> str:
         ) from None
 
 
+def _refused(_loader: _StrictLoader, node: yaml.Node) -> Any:
+    """Refuse tuples and sets: they are no plain data, and their values would not be counted."""
+    raise yaml.constructor.ConstructorError(
+        None, None, f"the tag {node.tag} is not used here", node.start_mark
+    )
+
+
 _StrictLoader.add_constructor(
     yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping_without_twins
 )
 _StrictLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_SCALAR_TAG, _text)
-for _name in ("omap", "pairs", "set"):  # tuples and sets are no plain data, and are not counted
-    _StrictLoader.add_constructor(f"tag:yaml.org,2002:{_name}", yaml.SafeLoader.construct_undefined)
+for _name in ("omap", "pairs", "set"):
+    _StrictLoader.add_constructor(f"tag:yaml.org,2002:{_name}", _refused)
 
 
 def parse_yaml(text: str) -> Any:
@@ -235,7 +232,7 @@ def _problem(detail: Any) -> str:
         return f"key {key}: unknown; {closest(str(location[-1]), known)}"
     if detail["type"] == "missing":
         return f"key {key}: is missing"
-    shown = textwrap.shorten(_BRIEF.repr(detail.get("input")), 60, placeholder="...")
+    shown = textwrap.shorten(reprlib.repr(detail.get("input")), 60, placeholder="...")
     return f"key {key}: {detail['msg']} (given: {shown})"
 
 

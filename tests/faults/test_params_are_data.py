@@ -130,8 +130,6 @@ BAD_YAML = {
     + "\n".join(f"{n}: &{n} !!pairs [{','.join([f'k: *{p}'] * 9)}]" for p, n in pairwise(LETTERS)),
     "laughs in order": "a: &a [x,x,x,x,x,x,x,x,x,x]\n"
     + "\n".join(f"{n}: &{n} !!omap [{','.join([f'k: *{p}'] * 9)}]" for p, n in pairwise(LETTERS)),
-    "merges": "a: &a {x: 1, y: 2}\n"
-    + "\n".join(f"{n}: &{n} {{<<: [{','.join([f'*{p}'] * 9)}]}}" for p, n in pairwise(LETTERS)),
     "pairs": "study: !!pairs [a: b]",
     "omap": "study: !!omap [a: b]",
     "date": "study: 2026-13-45",
@@ -173,7 +171,7 @@ def test_a_study_file_that_is_no_plain_data_is_refused(here, capsys, text):
 
 
 @pytest.mark.parametrize(
-    "name", ["laughs", "laughs in pairs", "laughs in order", "merges", "pairs", "omap", "set"]
+    "name", ["laughs", "laughs in pairs", "laughs in order", "pairs", "omap", "set"]
 )
 def test_what_is_not_counted_is_not_read(name):
     with pytest.raises(yaml.YAMLError):
