@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import subprocess
@@ -10,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -88,7 +90,46 @@ def test_a_look_times_its_scrapes(slow_page: str) -> None:
     assert float(said.split()[1]) >= 40
     nowhere = Look("http://127.0.0.1:9/metrics", KNOWN)
     nowhere.at("before load")
-    assert nowhere.time("before load")["value"] == "no page was read"
+    assert nowhere.time("after drain")["value"] == "no page was read"
+    assert nowhere.figures["before load"] == {}
+    told = nowhere.time("before load")
+    assert told["ok"] is False
+    assert told["value"].endswith(" ms; 1 of 1 not answered within 10 s")
+
+
+@pytest.mark.parametrize("failing", [{"status": 500}, {"wait_s": 0.5}], ids=["refused", "silent"])
+def test_scrapes_without_an_answer_count(
+    monkeypatch: pytest.MonkeyPatch, failing: dict[str, float]
+) -> None:
+    monkeypatch.setattr("enginebook.pipeline.steps.probes.SCRAPE_TIMEOUT_S", 0.2)
+    times = itertools.count()
+
+    class EverySecond(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            fails = next(times) % 2 == 1
+            if fails:
+                time.sleep(failing.get("wait_s", 0.0))
+            self.send_response(int(failing.get("status", 200)) if fails else 200)
+            self.end_headers()
+            with suppress(OSError):
+                self.wfile.write(PAGE.encode())
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), EverySecond) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        look = Look(f"http://127.0.0.1:{server.server_address[1]}/metrics", KNOWN)
+        for _ in range(5):
+            look.at("under load")
+        server.shutdown()
+    told = look.time("under load")
+    assert told["ok"] is False
+    assert told["value"].endswith("5 scrapes; 2 of 5 not answered within 0.2 s")
+    if "wait_s" in failing:
+        longest = float(told["value"].split("longest ")[1].split()[0])
+        assert longest >= 200, "the wait in vain is the longest"
+    assert look.figures["under load"]["running"] == 7.0
 
 
 def test_the_largest_figure_under_load_counts(monkeypatch: pytest.MonkeyPatch) -> None:

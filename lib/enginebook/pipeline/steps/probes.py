@@ -196,6 +196,7 @@ class Look:
         self._url, self._known = url, known
         self.figures: dict[str, dict[str, float]] = {}
         self._ms: dict[str, list[float]] = {}
+        self._unanswered: dict[str, int] = {}
 
     def at(self, moment: str) -> None:
         """Look now; of several looks at one moment the largest figure counts.
@@ -205,21 +206,29 @@ class Look:
         began_ns = time.monotonic_ns()
         found = scrape(self._url, self._known)
         waited_ms = (time.monotonic_ns() - began_ns) / 1e6
+        self._ms.setdefault(moment, []).append(waited_ms)
         kept = self.figures.setdefault(moment, {})
+        if found is None:
+            self._unanswered[moment] = self._unanswered.get(moment, 0) + 1
+            return
         kept.update({name: max(value, kept.get(name, value)) for name, value in found.items()})
-        if found:
-            self._ms.setdefault(moment, []).append(waited_ms)
 
     def time(self, moment: str) -> Probe:
-        """Return the scrape's time: a monitor that asks each few seconds waits that long."""
-        waits = self._ms.get(moment, [])
+        """Return the scrape's time: a monitor that asks each few seconds waits that long.
+
+        Scrapes that got no page count, else the engine that answers least would look best.
+        """
+        waits, lost = self._ms.get(moment, []), self._unanswered.get(moment, 0)
         if not waits:
             return {"probe": f"scrape time, {moment}", "ok": None, "value": "no page was read"}
         text = f"{waits[0]:.1f} ms"
         if len(waits) > 1:
             middle, most = statistics.median(waits), max(waits)
             text = f"median {middle:.1f} ms, longest {most:.1f} ms, {len(waits)} scrapes"
-        return {"probe": f"scrape time, {moment}", "ok": None, "value": text}
+        if lost:
+            text += f"; {lost} of {len(waits)} not answered within {SCRAPE_TIMEOUT_S:g} s"
+        ok = False if lost else None
+        return {"probe": f"scrape time, {moment}", "ok": ok, "value": text}
 
 
 def _cell(scenario: Monitoring) -> Cell:
@@ -254,12 +263,15 @@ def _agreement(seen: Mapping[str, Mapping[str, float]], counted: float) -> Probe
     return {"probe": probe, "ok": ok, "value": f"{by_server:g} against {counted:g}"}
 
 
-def scrape(url: str, known: Mapping[str, str]) -> dict[str, float]:
-    """Return common figures of a Prometheus page: values of one name are summed over its labels."""
+def scrape(url: str, known: Mapping[str, str]) -> dict[str, float] | None:
+    """Return common figures of a Prometheus page: values of one name are summed over its labels.
+
+    None means that no page was got.
+    """
     try:
         text = page(url, SCRAPE_TIMEOUT_S).decode("utf-8", "replace")
     except (OSError, HTTPException, ValueError):
-        return {}
+        return None
     return figures_of(text.splitlines(), known)
 
 
