@@ -8,9 +8,9 @@ import polars as pl
 import pytest
 from bs4 import BeautifulSoup
 
-from enginebook.claims import judge, load_register
+from enginebook.claims import explain_register, judge, load_register
 from enginebook.load.calibration import Level, _verdict
-from enginebook.report import StudyData, tables
+from enginebook.report import StudyData, charts, tables
 from enginebook.report.claim_texts import reason, statement, texts
 from enginebook.report.wording import reason as translated
 
@@ -83,6 +83,19 @@ def test_the_table_is_in_the_reports_language(nothing: StudyData) -> None:
     for row in rows:
         assert CHINESE.search(row.select("td")[0].get_text())
         assert CHINESE.search(row.select("td")[-1].get_text())
+
+
+def test_the_chart_says_that_several_hypotheses_allow_the_speeds(parts: StudyData) -> None:
+    title = charts.hypotheses(parts).to_dict()["usermeta"]["title"]
+    found = explain_register(load_register())
+    broken = found["rate_impossible"] + found["ttft_impossible"]
+    allowed = int((broken == 0).sum())
+    assert 1 < allowed < found.height
+    assert title.startswith(f"{allowed} of {found.height} hypotheses allow all 33 speed figures")
+    fitting = found.filter(broken == 0)
+    best = fitting.row(int(fitting["weights_error"].abs().arg_min() or 0), named=True)
+    assert found["hypothesis"][0] == best["hypothesis"] == "4 x H100-SXM bf16"
+    assert "4 × H100 BF16 also fits the stated weights best" in title
 
 
 def test_the_calibrations_verdict_is_translated() -> None:

@@ -35,6 +35,8 @@ def hypotheses(data: StudyData) -> base.Drawing:
         title=say(
             "chart.hypotheses.title",
             language,
+            k=found.filter(pl.col("rate_impossible") + pl.col("ttft_impossible") == 0).height,
+            m=found.height,
             best=_plain(str(found["hypothesis"][0])),
             n=stated["rate_figures"] + stated["ttft_figures"],
             stated=_plain(STATED),
