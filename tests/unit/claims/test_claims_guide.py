@@ -6,10 +6,11 @@ import polars as pl
 import pytest
 from claims_runs import CPU_HOST, GPU_HOST, run_cells, study
 
-from enginebook.claims import Workload, decision_rules, effort, guide, load_register, rank
+from enginebook.claims import Workload, decision_rules, effort, guide, load_register, rank, ranking
 from enginebook.claims.need import next_run
 from enginebook.claims.ranking import margins_of
 from enginebook.errors import InputError
+from enginebook.stats import judge_pairs
 
 LOADS = (1, 2, 4, 8, 16)
 CHAT = Workload(input_tokens=512, output_tokens=128, requests_per_s=100.0)
@@ -170,14 +171,28 @@ def test_a_saturated_loop_stands_before_a_given_rate():
     assert rank(CHAT, alone)["engine"][0] == "a"
 
 
-def test_the_leader_of_many_equals_is_rarely_ahead():
+def test_the_leader_of_many_equals_is_rarely_ahead(monkeypatch):
     """The best of six draws is ahead of the worst by chance; all 15 pairs share the error rate."""
     six = {f"e{i}": {16: 10.0} for i in range(6)}
     draws = [
         run_cells(six, metric="requests_per_s", sd=0.03, blocks=5, seed=seed) for seed in range(40)
     ]
-    named = ["worse" in rank(CHAT, {"cells": c}, margin=0.0)["verdict"].to_list() for c in draws]
-    assert sum(named) <= 6
+    shared = []
+
+    def watched(pairs, margin, p, rivals):
+        shared.append(rivals)
+        return judge_pairs(pairs, margin, p, rivals)
+
+    def called_worse():
+        found = [rank(CHAT, {"cells": c}, margin=0.0)["verdict"].to_list() for c in draws]
+        return sum("worse" in words for words in found)
+
+    monkeypatch.setattr(ranking, "judge_pairs", watched)
+    by_all = called_worse()
+    assert set(shared) == {math.comb(6, 2)}
+    with_leader_alone = type("Counted", (), {"comb": lambda n, _: n - 1, "ceil": math.ceil})
+    monkeypatch.setattr(ranking, "math", with_leader_alone)
+    assert by_all < called_worse()
 
 
 def without(frames, engine, load, blocks=range(99)):
