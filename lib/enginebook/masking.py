@@ -21,6 +21,7 @@ SECRET = re.compile(
 )
 # Names that say "token" and mean the unit of text.
 _COUNTS = re.compile(r"tokens|tokenizer|token[-_]?(limit|count)", re.IGNORECASE)
+_OF_TOKENS = re.compile(r"token[-_](map|ids?)$", re.IGNORECASE)
 _PASSWORD_OF_URL = re.compile(r"://[^/\s:@]*:([^/\s@]+)@")
 LEAST_LENGTH = 8
 HIDDEN = "***"
@@ -29,6 +30,16 @@ HIDDEN = "***"
 def is_secret_name(name: str) -> bool:
     """Return whether a variable or option of this name holds a secret."""
     return bool(SECRET.search(name)) and not _COUNTS.search(name)
+
+
+def is_secret_option(name: str) -> bool:
+    """Return whether an option of an engine holds a secret; there, tokens have ids and maps."""
+    return is_secret_name(name) and not _OF_TOKENS.search(name)
+
+
+def holds_password(text: str) -> bool:
+    """Return whether an address with a password stands in a text."""
+    return bool(_PASSWORD_OF_URL.search(text))
 
 
 def secrets_in(environ: Mapping[str, str]) -> list[str]:

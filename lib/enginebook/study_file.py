@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from enginebook.errors import InputError
 from enginebook.fields import Frozen
-from enginebook.masking import is_secret_name
+from enginebook.masking import holds_password, is_secret_option
 from enginebook.models import ModelSpec
 from enginebook.paths import params_dir
 from enginebook.scenarios import KINDS, ClosedLoop
@@ -207,16 +207,22 @@ def _refuse_secrets(value: Any, origin: str, key: str = "") -> None:
     if isinstance(value, Mapping):
         for name, inner in value.items():
             place = f"{key}.{name}" if key else str(name)
-            if is_secret_name(str(name)) and isinstance(inner, str) and inner:
-                raise InputError(
-                    f"{origin}: key {place}: looks like a secret, and a study's parameters are "
-                    "written to everything that it leaves",
-                    "take it out, and give it in the environment that enginebook is started from",
-                )
+            if is_secret_option(str(name)) and isinstance(inner, str) and inner:
+                raise _secret(origin, place)
             _refuse_secrets(inner, origin, place)
     elif isinstance(value, list):
         for number, inner in enumerate(value):
             _refuse_secrets(inner, origin, f"{key}.{number}")
+    elif isinstance(value, str) and holds_password(value):
+        raise _secret(origin, key)
+
+
+def _secret(origin: str, key: str) -> InputError:
+    return InputError(
+        f"{origin}: key {key}: looks like a secret, and a study's parameters are written to "
+        "everything that it leaves",
+        "take it out, and give it in the environment that enginebook is started from",
+    )
 
 
 def _describe(error: ValidationError, origin: str) -> tuple[str, str]:

@@ -83,7 +83,8 @@ def test_the_reference_server_listens_on_the_loopback():
     [
         ["--host", "0.0.0.0"], ["--host=0.0.0.0"], ["--host", "::"], ["--host", "192.168.1.2"],
         ["--server-name", "0.0.0.0"], ['hostname="0.0.0.0"'], ["--host", "example.org"],
-        ["--seed", "1", "--HOST=[::]"], ["--host"],
+        ["--seed", "1", "--HOST=[::]"], ["--host"], ["--hos", "0.0.0.0"], ["--ho=0.0.0.0"],
+        ["--server-n", "0.0.0.0"], ["--server_na=0.0.0.0"],
     ],
 )  # fmt: skip
 def test_an_address_that_others_reach_needs_an_explicit_word(monkeypatch, name, words):
@@ -95,7 +96,18 @@ def test_an_address_that_others_reach_needs_an_explicit_word(monkeypatch, name, 
 
 
 @pytest.mark.parametrize(
-    "words", [["--host", "127.0.0.1"], ["--host=::1"], ["--host", "localhost"], ["--seed", "0"], []]
+    "words",
+    [
+        ["--host", "127.0.0.1"],
+        ["--host=::1"],
+        ["--host", "localhost"],
+        ["--seed", "0"],
+        [],
+        ["--hos", "127.0.0.1"],
+        ["--h", "0.0.0.0"],
+        ["ho=0.0.0.0"],
+        ["--hosts-file", "x"],
+    ],
 )
 def test_the_loopback_needs_none(words):
     refuse_exposure(words)

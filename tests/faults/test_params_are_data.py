@@ -23,7 +23,7 @@ from enginebook.claims import register
 from enginebook.claims.register import read_claims
 from enginebook.engines.base import LaunchPlan, ModelFiles
 from enginebook.engines.exposure import refuse_secret_words
-from enginebook.engines.recipes import load_recipe, recipe_names
+from enginebook.engines.recipes import load_recipe, recipe_for, recipe_names
 from enginebook.engines.registry import ALL, adapter
 from enginebook.errors import BAD_INPUT, EnginebookError, InputError
 from enginebook.lifecycle import owned
@@ -34,7 +34,7 @@ from enginebook.pipeline.parameters import check_parameters
 from enginebook.pipeline.runner import Prepared
 from enginebook.report.runs import render_run
 from enginebook.store import write_json
-from enginebook.study import slug
+from enginebook.study import EngineSpec, slug
 from enginebook.study_file import load_study, parse_yaml, study_from_parameters
 
 SHELL = (
@@ -390,6 +390,37 @@ def test_a_key_on_a_command_line_is_refused_without_being_repeated(words):
 
 def test_counts_of_tokens_are_no_secrets():
     refuse_secret_words(["--max-total-tokens", "99", "--tokenizer", "x", "--api-key-header"])
+    refuse_secret_words(["--speculative-token-map", "x", "--stop-token-ids", "1"])
+    refuse_secret_words(["--pad-token-id=0"])
+
+
+def test_a_value_that_looks_like_a_name_with_a_value_is_a_value():
+    refuse_secret_words(["--chat-template-kwargs", '{"a":"token=b"}', "a b token=c"])
+    with pytest.raises(ValueError, match="secret"):
+        refuse_secret_words(["token=b"])
+
+
+@pytest.mark.parametrize("user", ["bob:secret", ":secret", "bob"])
+def test_a_password_in_an_address_is_refused_before_anything_is_written(here, capsys, user):
+    place = {"kind": "external", "base_url": f"http://{user}@localhost:9/v1"}
+    engine = {"name": "e", "recipe": "simulated", "environment": place}
+    (here / "x.yaml").write_text(yaml.safe_dump({**STUDY, "engines": [engine]}))
+    assert cli.main(["run", "x.yaml", "--output", str(here / "outputs")]) == BAD_INPUT
+    said = capsys.readouterr().err
+    assert "secret" not in said.replace("looks like a secret", "")
+    assert not (here / "outputs").exists()
+    with pytest.raises(InputError, match="user name or a password"):
+        recipe_for(EngineSpec(**engine))
+
+
+def test_a_password_in_any_text_of_a_study_is_refused():
+    url = "see https://bob:hunter22@example.org/x"
+    for changes in ({"question": url}, {"engines": ["simulated", url]}):
+        with pytest.raises(InputError, match=f"key {next(iter(changes))}.*secret") as told:
+            study_from_parameters({**STUDY, **changes})
+        assert "hunter22" not in str(told.value)
+    parameters = {**STUDY, "question": "Is http://host:80/a@b open?"}
+    assert study_from_parameters(parameters).question.startswith("Is")
 
 
 def test_studies_of_the_checkout_still_load():

@@ -8,31 +8,45 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 from collections.abc import Iterator, Sequence
 
-from enginebook.masking import is_secret_name
+from enginebook.masking import is_secret_option
 
 EXPOSE = "ENGINEBOOK_EXPOSE"
 """Set to ``yes`` where an engine shall listen beyond the loopback all the same."""
 
 _ADDRESS_OPTIONS = frozenset({"host", "hostname", "server_name", "bind", "listen", "address"})
+_LEAST_PREFIX = 2  # characters after the dashes
+_NAME = re.compile(r"-{0,2}[A-Za-z][\w.-]*")
 
 
 def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield (name, value) of ``--name value``, ``--name=value`` and ``name=value``."""
+    """Yield (name, value) of ``--name value``, ``--name=value`` and ``name=value``.
+
+    Other words that hold a ``=``, such as JSON, are values.
+    """
     for place, word in enumerate(words):
         name, equals, value = word.partition("=")
-        if not equals:
+        if not equals or not _NAME.fullmatch(name):
             if not word.startswith("-"):
                 continue
-            value = words[place + 1] if place + 1 < len(words) else ""
-        yield name.lstrip("-").replace("-", "_").lower(), value.strip("\"'")
+            name, value = word, words[place + 1] if place + 1 < len(words) else ""
+        yield name.replace("-", "_").lower(), value.strip("\"'")
 
 
 def exposed_address(words: Sequence[str]) -> str | None:
     """Return the address beyond this host's loopback that arguments let a server listen on."""
-    found = [v for name, v in _options(words) if name in _ADDRESS_OPTIONS and not is_loopback(v)]
+    found = [v for name, v in _options(words) if _says_address(name) and not is_loopback(v)]
     return found[-1] if found else None
+
+
+def _says_address(name: str) -> bool:
+    """Return whether a name with its dashes is an option of addresses, or is completed to one."""
+    bare = name.lstrip("_")
+    if bare == name or len(bare) < _LEAST_PREFIX:
+        return bare in _ADDRESS_OPTIONS
+    return any(option.startswith(bare) for option in _ADDRESS_OPTIONS)
 
 
 def is_loopback(address: str) -> bool:
@@ -63,8 +77,9 @@ def refuse_exposure(words: Sequence[str]) -> None:
 def refuse_secret_words(words: Sequence[str]) -> None:
     """Raise ValueError for a key on a command line, which every user of the host can read."""
     for name, value in _options(words):
-        if is_secret_name(name) and value and not value.startswith("-"):
+        if is_secret_option(name) and value and not value.startswith("-"):
+            option = name.strip("_").replace("_", "-")
             raise ValueError(
-                f"--{name.replace('_', '-')} would show a secret in the list of processes and in "
-                "every record; give it in the environment variable that the engine reads"
+                f"--{option} would show a secret in the list of processes and in every record; "
+                "give it in the environment variable that the engine reads"
             )

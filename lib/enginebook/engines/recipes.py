@@ -31,6 +31,15 @@ Platform = Literal[
 Arm = Literal["defaults", "equalised"]
 
 
+def _without_user(url: HttpUrl) -> HttpUrl:
+    if url.username is not None or url.password is not None:
+        raise ValueError("holds a user name or a password, and recipes are written to every record")
+    return url
+
+
+OpenUrl = Annotated[HttpUrl, AfterValidator(_without_user)]
+
+
 class Torch(Frozen):
     """The PyTorch an environment needs; kept out of the lock because its source differs by host.
 
@@ -119,7 +128,7 @@ class ExternalEnvironment(Frozen):
     """A server that somebody else runs; it is neither installed, started nor stopped."""
 
     kind: Literal["external"]
-    base_url: HttpUrl
+    base_url: OpenUrl
     requires: Requires = Requires()
 
 
@@ -141,7 +150,7 @@ class IndexEnvironment(Frozen):
 
     kind: Literal["index"]
     requirement: str
-    index_url: HttpUrl
+    index_url: OpenUrl
     python: str = ">=3.11,<3.14"
     requires: Requires = Requires()
     distribution: str
