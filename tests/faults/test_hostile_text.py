@@ -96,6 +96,7 @@ def test_what_is_quoted_of_a_log_is_quiet(tmp_path, hostile):
     assert lines[0] == "before"
     assert all(is_quiet(line) and "\n" not in line for line in lines)
     failure = _failure(tmp_path, RuntimeError(hostile))
+    assert failure["engine_log"] == lines, "without the stamps"
     assert is_quiet("".join([*failure["engine_log"], failure["error"], failure["source"]]))
 
 

@@ -24,6 +24,7 @@ import papermill as pm
 from traitlets.config import Config
 
 from enginebook.errors import EnginebookError
+from enginebook.lifecycle.logpump import tail
 from enginebook.masking import environment_mask
 from enginebook.paths import notebooks_dir
 from enginebook.pipeline.executors_node import placement
@@ -31,10 +32,8 @@ from enginebook.pipeline.executors_stage import own_machine, refuse_known_failur
 from enginebook.pipeline.parameters import check_parameters
 from enginebook.pipeline.plan import NOTEBOOK_OF, PROMISED, Plan, Stage
 from enginebook.pipeline.state import here
-from enginebook.plain import neutral, shortened
+from enginebook.plain import neutral
 from enginebook.store import write_json
-
-MOST_SHOWN = 500  # characters of a line of a log
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -188,9 +187,7 @@ def _last_engine_lines(folder: Path, count: int = 20) -> list[str]:
     logs = sorted(folder.rglob("*engine*.log"), key=lambda p: p.stat().st_mtime)
     if not logs:
         return []
-    lines = logs[-1].read_text(encoding="utf-8", errors="replace").split("\n")
-    last = [line for line in lines if line.strip()][-count:]
-    return [shortened(neutral(line), MOST_SHOWN) for line in last]
+    return tail(logs[-1], count)
 
 
 if __name__ == "__main__":
