@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from study_support import STUDY, Scene
 
 # Seconds of load in each cell, so that its middle can be hit.
 LONG = {**STUDY["scenarios"][0], "output_tokens": 300}
+FROZEN_AT_MOST_S = 120  # the time limits of both cells, the engine's end, and the report
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(400)]
 
 
@@ -49,7 +51,10 @@ def test_a_frozen_engine_does_not_hold_the_study(scene: Scene) -> None:
     process = scene.start()
     (engine,) = scene.await_load(process)
     engine.send_signal(signal.SIGSTOP)
+    frozen = time.monotonic()
     process.communicate(timeout=150)
+    assert time.monotonic() - frozen < FROZEN_AT_MOST_S
+    assert [c for c in cells(scene).values() if c["status"] != "ok"], "the load on it failed"
     scene.assert_nothing_lives()
     status, said = scene.run("--retry-failed")
     assert status == 0, said
