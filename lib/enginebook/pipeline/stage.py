@@ -14,7 +14,6 @@ import shutil
 import signal
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
@@ -29,6 +28,7 @@ from enginebook.masking import environment_mask
 from enginebook.paths import notebooks_dir
 from enginebook.pipeline.executors_node import placement
 from enginebook.pipeline.executors_stage import own_machine, refuse_known_failure, signs_of_life
+from enginebook.pipeline.moment import Moment
 from enginebook.pipeline.parameters import check_parameters
 from enginebook.pipeline.plan import NOTEBOOK_OF, PROMISED, Plan, Stage
 from enginebook.pipeline.state import here
@@ -73,8 +73,9 @@ def run_stage(plan: Plan, stage: Stage, outputs: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for old in ("failure.json", "progress.json"):
         (folder / old).unlink(missing_ok=True)
-    started = time.time()
-    running = {"pid": os.getpid(), "started_unix": started, "host": here(), "place": placement()}
+    started = Moment()
+    where = {"host": here(), "place": placement()}
+    running = {"pid": os.getpid(), "started_unix": started.unix_s} | where
     write_json(folder / "running.json", running)
     try:
         with signs_of_life(folder / "running.json"):
@@ -85,8 +86,8 @@ def run_stage(plan: Plan, stage: Stage, outputs: Path) -> None:
         raise
     finally:
         (folder / "running.json").unlink(missing_ok=True)
-    seconds = time.time() - started
-    facts = {"started_unix": started, "seconds": round(seconds, 2), "digest": stage.digest}
+    seconds = round(started.seconds(), 2)
+    facts = {"started_unix": started.unix_s, "seconds": seconds, "digest": stage.digest}
     facts |= {"placement": placement()}
     write_json(folder / "stage.json", facts | {"name": stage.name, "kind": stage.kind})
 

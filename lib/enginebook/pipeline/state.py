@@ -63,9 +63,8 @@ def stage_state(stage: Stage, outputs: Path) -> StageState:
         return StageState(stage, "done", facts.get("seconds"), placement=facts.get("placement"))
     running = _read(folder / "running.json")
     if running is not None and _alive(running, folder / "running.json"):
-        return StageState(
-            stage, "running", time.time() - running["started_unix"], _progress(folder)
-        )
+        since = max(0.0, time.time() - running["started_unix"])  # of another process: wall clocks
+        return StageState(stage, "running", since, _progress(folder))
     if (folder / "failure.json").is_file():
         return StageState(stage, "failed")
     return StageState(stage, "waiting")

@@ -18,6 +18,7 @@ from enginebook.load.saturation import Probe, find_capacity
 from enginebook.load.target import ConstraintField
 from enginebook.metrics.gate import gate
 from enginebook.pipeline.book import Book
+from enginebook.pipeline.moment import Moment
 from enginebook.pipeline.progress import Progress
 from enginebook.store import write_json
 
@@ -66,7 +67,7 @@ def _measure(
 ) -> dict[str, Any]:
     label = cell.label
     target, load = target_of(book, server, cell), workload_of(cell)
-    started = time.time()
+    started = Moment()
     with Sampler(work, server_pids=server.processes, metrics_url=metrics_url(book, server)) as s:
         records = run_load(
             target,
@@ -82,7 +83,7 @@ def _search(
 ) -> dict[str, Any]:
     """Find the highest rate that meets the first SLO; the records kept are those of that rate."""
     target, load, slo = target_of(book, server, cell), workload_of(cell), slos_of(cell)[0]
-    started = time.time()
+    started = Moment()
 
     def tell(probe: Probe) -> None:
         progress.update(label=f"{cell.label}, probe {probe.number + 1}: {probe.rate:.3g}/s")
@@ -130,12 +131,12 @@ def _rate(probe: Mapping[str, Any]) -> float:
     return float(probe["rate"])
 
 
-def _measured(server: Server, started: float) -> dict[str, Any]:
+def _measured(server: Server, started: Moment) -> dict[str, Any]:
     return {
         "status": "ok",
         "error": None,
-        "started_unix": started,
-        "seconds": time.time() - started,
+        "started_unix": started.unix_s,
+        "seconds": started.seconds(),
         "engine_version": server.version,
         "options": dict(server.options),
     }
