@@ -16,6 +16,7 @@ import yaml
 
 from enginebook.errors import InputError
 from enginebook.lifecycle.host import host_facts
+from enginebook.pipeline import executors_kubectl
 from enginebook.pipeline.executors_kubectl import job_manifest, properties_of, state_of
 from enginebook.pipeline.executors_kubernetes import Kubernetes, KubernetesOptions
 from enginebook.pipeline.executors_node import node_class
@@ -110,7 +111,7 @@ def test_a_stage_without_gpus_asks_for_none() -> None:
         (None, "running"),
         ([{"type": "Complete", "status": "True"}], "success"),
         ([{"type": "Complete", "status": "False"}], "running"),
-        ([{"type": "FailureTarget", "status": "True"}], "failed"),
+        ([{"type": "FailureTarget", "status": "True"}], "running"),
         ([{"type": "Failed", "status": "True"}], "failed"),
     ],
 )
@@ -167,6 +168,38 @@ def test_a_volume_without_the_outputs_is_refused(tmp_path: Path) -> None:
         Kubernetes(options, tmp_path, jobs=None, machine="0123456789ab")
     with pytest.raises(InputError, match="which class of node"):
         Kubernetes(options, tmp_path, jobs=None, machine=None)
+
+
+def test_time_runs_when_the_pod_does_and_labels_are_valid() -> None:
+    manifest = job_manifest(SETTINGS, "load-" + "a" * 57 + "-b0", "/shared/s.sh", ASKED, "name")
+    check(manifest)
+    assert "activeDeadlineSeconds" not in manifest["spec"]
+    assert manifest["spec"]["template"]["spec"]["activeDeadlineSeconds"] == 1800
+    label = manifest["metadata"]["labels"]["enginebook/stage"]
+    assert len(label) <= 63
+    assert label[-1].isalnum()
+
+
+def test_a_cluster_that_does_not_answer_for_a_while_ends_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = tmp_path / "settings.json"
+    settings.write_text(json.dumps(SETTINGS))
+    program, mode = tmp_path / "kubectl", tmp_path / "mode"
+    program.write_text(f'#!/bin/sh\n[ "$(cat {mode})" = up ] && echo "{{}}" && exit\nexit 1\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(executors_kubectl, "MOST_MISSES", 3)
+
+    def ask(state: str) -> int:
+        mode.write_text(state)
+        return executors_kubectl.main(["status", str(settings), "some-job"])
+
+    for state in ("down", "down", "up", "down", "down"):
+        assert ask(state) == 0
+        assert capsys.readouterr().out == "running\n"
+    with pytest.raises(subprocess.CalledProcessError):
+        ask("down")
 
 
 # -- a study through the stand-in

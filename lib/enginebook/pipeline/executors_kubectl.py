@@ -18,6 +18,8 @@ from typing import Any
 
 PROPERTIES = "# properties = "
 TIMEOUT_S = 60.0
+MOST_MISSES = 60
+"""Questions in a row without an answer, over all jobs of a run."""
 KEPT_S = 3600
 """A finished job's pod can be looked at for so long."""
 PASSED_ON = ("ENGINEBOOK_CACHE", "ENGINEBOOK_ROOT")
@@ -41,7 +43,7 @@ def job_manifest(
         ``gpu``, ``cpus``, ``mem_mb`` and ``runtime`` (minutes).
     """
     labels = {"app.kubernetes.io/name": "enginebook", "enginebook/run": settings["run"]}
-    labels["enginebook/stage"] = stage[:63]
+    labels["enginebook/stage"] = stage[:63].rstrip("-_.")
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -49,7 +51,6 @@ def job_manifest(
         "spec": {
             "backoffLimit": 0,  # Snakemake takes stages again, knowing what is done
             "ttlSecondsAfterFinished": KEPT_S,
-            "activeDeadlineSeconds": 60 * int(asked["runtime"]),
             "template": {
                 "metadata": {"labels": labels},
                 "spec": _pod(settings, script, asked),
@@ -66,6 +67,8 @@ def _pod(settings: Mapping[str, Any], script: str, asked: Mapping[str, Any]) -> 
         "restartPolicy": "Never",
         "serviceAccountName": settings["service_account"],
         "automountServiceAccountToken": False,
+        # Of the pod and not of the job, whose clock also counts the wait for a GPU.
+        "activeDeadlineSeconds": 60 * int(asked["runtime"]),
         # Time for a stage to shut its notebook and its engine down.
         "terminationGracePeriodSeconds": 60,
         "containers": [
@@ -116,12 +119,15 @@ def _amounts(settings: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str,
 
 
 def state_of(job: Mapping[str, Any]) -> str:
-    """Return ``success``, ``failed`` or ``running`` of a Job as the cluster tells it."""
+    """Return ``success``, ``failed`` or ``running`` of a Job as the cluster tells it.
+
+    ``FailureTarget`` comes while the pod is still being ended; ``Failed`` when it is gone.
+    """
     conditions = job.get("status", {}).get("conditions") or []
     true = {c["type"] for c in conditions if c.get("status") == "True"}
     if "Complete" in true:
         return "success"
-    return "failed" if true & {"Failed", "FailureTarget"} else "running"
+    return "failed" if "Failed" in true else "running"
 
 
 def properties_of(script: str) -> dict[str, Any]:
@@ -145,6 +151,30 @@ def status(settings: Mapping[str, Any], name: str) -> str:
     """Return how a job is; one that somebody deleted has failed."""
     found = kubectl(settings, "get", "job", name, "--ignore-not-found", "-o", "json")
     return state_of(json.loads(found)) if found.strip() else "failed"
+
+
+def patient_status(settings: Mapping[str, Any], name: str, misses: Path) -> str:
+    """Return how a job is; while the cluster does not answer, ``running``.
+
+    Snakemake ends the whole run at a status command that fails, and an API server that starts
+    anew takes a minute.
+
+    Raises
+    ------
+    subprocess.SubprocessError
+        When it has not answered `MOST_MISSES` times in a row; ``misses`` keeps the count.
+    """
+    try:
+        found = status(settings, name)
+    except subprocess.SubprocessError as error:
+        count = int(misses.read_text()) + 1 if misses.is_file() else 1
+        misses.write_text(str(count))
+        if count >= MOST_MISSES:
+            raise
+        sys.stderr.write(f"the cluster does not tell of {name} ({error}); asked again later\n")
+        return "running"
+    misses.unlink(missing_ok=True)
+    return found
 
 
 def end(settings: Mapping[str, Any], timeout_s: float) -> None:
@@ -181,7 +211,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if order == "end":
         end(settings, timeout_s=30.0)
         return 0
-    answer = submit(settings, Path(rest[0])) if order == "submit" else status(settings, rest[0])
+    if order == "submit":
+        answer = submit(settings, Path(rest[0]))
+    else:
+        answer = patient_status(settings, rest[0], Path(file).with_suffix(".misses"))
     sys.stdout.write(answer + "\n")
     return 0
 

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Self
 
-from enginebook.errors import InputError
+from enginebook.errors import EngineError, InputError
 from enginebook.pipeline import executors_kubectl
 from enginebook.pipeline.executors_node import CLASS_VARIABLE, identity_of, is_class
 from enginebook.pipeline.executors_resources import Resources
@@ -178,7 +178,7 @@ class Kubernetes:
         try:
             executors_kubectl.end(self._settings(), timeout_s)
         except subprocess.SubprocessError as error:
-            raise InputError(f"jobs could not be deleted: {error}", "look at kubectl") from None
+            raise EngineError(f"jobs could not be deleted: {error}", "look at kubectl") from None
 
     def warnings(self) -> list[str]:
         """Return what a reader of the run's log should know."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from enginebook.errors import EngineError
 from enginebook.lifecycle import owned
 from enginebook.lifecycle.owned import OwnedProcess
 from enginebook.pipeline.executors import Executor
@@ -114,7 +115,10 @@ class Snake:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
         deadline = time.monotonic() + grace_s
-        self.executor.end_jobs(grace_s)
+        try:
+            self.executor.end_jobs(grace_s)
+        except EngineError as error:  # the rest of the run is ended all the same
+            print(f"{error}", file=sys.stderr, flush=True)
         while self.running() and time.monotonic() < deadline and self.executor.name == "local":
             time.sleep(0.1)
         self._process.stop()
