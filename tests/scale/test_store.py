@@ -232,3 +232,11 @@ def test_a_second_machine_measures_what_the_store_has_not(checkout: Path, shelf:
         assert after[name] == before[name]
     assert Path(second["report"]).is_file()
     assert lost.is_file()
+    # A marker that a power cut left half: the store has the stage, and nothing is measured again.
+    (marker,) = (checkout / "there").glob("stages/load-one-b0-*/stage.json")
+    marker.write_bytes(marker.read_bytes()[:40])
+    run(checkout, "there")
+    again = (checkout / "there" / "diary.txt").read_text().splitlines()[len(diary) :]
+    assert not [line for line in again if line.startswith("start load-")]
+    outcome = json.loads(next((checkout / "there").glob("runs/*/manifest.json")).read_text())
+    assert outcome["outcome"]["exit_status"] == 0

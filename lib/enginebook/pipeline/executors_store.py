@@ -27,6 +27,8 @@ from enginebook.store import read_json
 FETCH = Path(__file__).with_name("Snakefile.fetch")
 PLUGIN_OF = {"gs": "gcs", "az": "azure"}
 """Storage plugins whose name is not the scheme of their addresses."""
+TIMEOUT_S = 4 * 3600.0
+"""For all archives of a study together; a store that hangs must not hold the outputs for ever."""
 LEFT_OUT = frozenset({"running.json", ".snakemake_timestamp"})
 
 
@@ -101,7 +103,15 @@ def keep(plan: Plan, plan_file: Path, outputs: Path, store: str) -> None:
 def _snakemake(words: Sequence[str], outputs: Path, store: str) -> None:
     base = [sys.executable, "-m", "snakemake", "--directory", str(outputs), "--cores", "1"]
     base += ["--nolock", "--nocolor", "--quiet", "host", "--rerun-incomplete"]
-    done = subprocess.run([*base, *words], capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(
+            [*base, *words], capture_output=True, text=True, check=False, timeout=TIMEOUT_S
+        )
+    except subprocess.TimeoutExpired as error:
+        raise EngineError(
+            f"the store {store} has not taken or given all within {TIMEOUT_S / 60:.0f} minutes",
+            "look at the store, then start the run again: what is done here stays done",
+        ) from error
     if done.returncode:
         raise EngineError(
             f"the store {store} cannot be used: {_reason(neutral(done.stderr))}",

@@ -157,22 +157,30 @@ def run(prepared: Prepared, *, retry_failed: bool = False) -> Outcome:
     prepared.outputs.mkdir(parents=True, exist_ok=True)
     with _full_disks_told(prepared), only_run(prepared.outputs), _stop_on_signals():
         _write_run_folder(prepared)
-        _fetch(prepared)
-        for damage in forget_damaged(prepared.study, prepared.plan, prepared.outputs):
-            print(neutral(damage))
+        _forget_broken(prepared)
+        if prepared.wishes.store:  # what is broken here may be whole there, and the other way
+            _fetch(prepared)
+            _forget_broken(prepared)
         if retry_failed:
             for label in forget_failed_cells(prepared.study, prepared.plan, prepared.outputs):
                 print(f"{label}: failed before; it is taken again")
-        for name in forget_broken_markers(prepared.plan, prepared.outputs):
-            print(f"{name}: its marker was damaged; the stage runs again")
         forget_outdated_markers(prepared.plan, prepared.outputs)
         interrupted = _run_stages(prepared)
         if not interrupted:
             _report(prepared)
         outcome = _outcome(prepared, time.monotonic() - started, interrupted=interrupted)
+        if not interrupted:
+            outcome = _kept(prepared, outcome)
         finish_manifest(prepared.run_folder, outcome.to_json())
     _tell(prepared, outcome)
-    return outcome if interrupted else _kept(prepared, outcome)
+    return outcome
+
+
+def _forget_broken(prepared: Prepared) -> None:
+    for damage in forget_damaged(prepared.study, prepared.plan, prepared.outputs):
+        print(neutral(damage))
+    for name in forget_broken_markers(prepared.plan, prepared.outputs):
+        print(f"{name}: its marker was damaged; the stage runs again")
 
 
 def _fetch(prepared: Prepared) -> None:
@@ -190,6 +198,8 @@ def _kept(prepared: Prepared, outcome: Outcome) -> Outcome:
         except EngineError as error:
             print(f"\n{error}", file=sys.stderr)
             return replace(outcome, exit_status=max(outcome.exit_status, MEASURED_FAILURE))
+        except KeyboardInterrupt:
+            return replace(outcome, exit_status=INTERRUPTED)
     return outcome
 
 
