@@ -2,8 +2,8 @@
 
 The stored study (tests/data/study) was measured on a real machine with llama.cpp and vLLM; the
 notebooks find its results and only read them, so no engine is started. After a wanted change:
-``pytest tests/notebooks/test_golden.py --nb-force-regen``, then look at the difference in git. Where
-large outputs changed, delete the golden notebook first: their difference takes minutes to find.
+``pytest tests/notebooks/test_golden.py --nb-force-regen``, then look at the difference in git.
+Where large outputs changed, delete the golden notebook first: their difference takes minutes.
 """
 
 from __future__ import annotations
