@@ -165,12 +165,13 @@ def test_looking_after_every_block_without_a_plan_would_not():
     assert np.mean(np.asarray(looks).max(axis=1) > math.log1p(0.03)) > 0.05
 
 
-def test_sequential_plans_find_a_planted_difference_and_stop_early():
-    plan = plan_sequential(PAIR_SD, effect=0.10, margin=0.03)
+@pytest.mark.parametrize(("effect", "margin"), [(0.10, 0.03), (0.05, 0.0)])
+def test_sequential_plans_find_a_planted_difference_and_stop_early(effect, margin):
+    plan = plan_sequential(PAIR_SD, effect=effect, margin=margin)
     rng = np.random.default_rng(62)
-    d = PAIR_SD * rng.standard_normal((PLANTED, plan.looks[-1])) + math.log1p(0.10)
+    d = PAIR_SD * rng.standard_normal((PLANTED, plan.looks[-1])) + math.log1p(effect)
     assert np.mean([stopped(plan, row) == "faster" for row in d]) >= 0.9
-    power, length = sequential_power(plan, PAIR_SD, 0.10)
+    power, length = sequential_power(plan, PAIR_SD, effect)
     assert power >= 0.9
     assert length < plan.looks[-1]
 
