@@ -73,6 +73,7 @@ class StudyData:
     installs: pl.DataFrame = field(default_factory=lambda: schema.empty("installs"))
     claims: pl.DataFrame = field(default_factory=lambda: schema.empty("claims"))
     limits: pl.DataFrame = field(default_factory=lambda: schema.empty("limits"))
+    audit: pl.DataFrame = field(default_factory=lambda: schema.empty("audit"))
     loads: pl.DataFrame = field(default_factory=lambda: schema.empty("loads"))
     arms: pl.DataFrame = field(default_factory=lambda: schema.empty("arms"))
     starts: pl.DataFrame = field(default_factory=lambda: schema.empty("starts"))

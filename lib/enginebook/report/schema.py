@@ -86,6 +86,10 @@ SCHEMAS: Mapping[str, Schema] = MappingProxyType(
             "physics_verdict": pl.String, "verdict": pl.String, "measured": pl.String,
             **INTERVAL, "n": pl.Int64, "reason": pl.String,
         },
+        "audit": {
+            "engine": pl.String, "block": pl.Int64, **LOAD, "metric": pl.String,
+            "efficiency": pl.Float64, "mbu": pl.Float64, "mfu": pl.Float64, "verdict": pl.String,
+        },
         "limits": {**LOAD, "metric": pl.String, **INTERVAL, "source": pl.String},
         "quantiles": {
             "engine": pl.String, **LOAD, "metric": pl.String, "q": pl.Float64,

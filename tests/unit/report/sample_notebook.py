@@ -24,7 +24,7 @@ SECTIONS: tuple[tuple[str | None, tuple[str, ...]], ...] = (
     ("parts", ("report.charts.prefix_reuse(data)", "report.tables.prefix_reuse(data)", "report.charts.conversations(data)", "report.tables.conversations(data)", "report.charts.structured(data)", "report.tables.structured(data)", "report.charts.online(data)", "report.tables.online(data)", "report.tables.trace_replay(data)")),
     ("comparisons", ("report.tables.comparisons(data)",)),
     ("claims", ("report.charts.claims_overview(data)", "report.tables.claims(data)")),
-    ("host", ("report.tables.host(data)", "report.tables.ceilings(data)", "report.tables.calibration(data)", "report.tables.arms(data)", "report.tables.arm_comparison(data)", "report.tables.probes(data)", "report.tables.simulations(data)")),
+    ("host", ("report.tables.host(data)", "report.tables.ceilings(data)", "report.tables.efficiency(data)", "report.tables.calibration(data)", "report.tables.arms(data)", "report.tables.arm_comparison(data)", "report.tables.probes(data)", "report.tables.simulations(data)")),
     ("trouble", ("report.tables.failures(data)", "report.tables.flagged(data)", "report.tables.same_text(data)")),
     ("repeat", ("report.tables.repeat(data)", "report.tables.effort(data)", "report.tables.energy(data)", "report.tables.parameters(data)", "report.tables.manifest(data)", "report.tables.downloads(data)", "report.tables.citation(data)")),
 )  # fmt: skip

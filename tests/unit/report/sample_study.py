@@ -330,6 +330,13 @@ def service(engines: tuple[str, ...]) -> dict[str, pl.DataFrame]:
              "x_name": "max_len", "metric": "utilisation_share", "value": 0.96, "low": None,
              "high": None, "source": "simulated"}
         ],
+        "audit": [
+            {"engine": e, "block": block, "scenario": "s", "concurrency": streams,
+             "input_tokens": 64, "output_tokens": 8, "metric": "output_tokens_per_s",
+             "efficiency": 0.1 * streams + 0.01 * block, "mbu": 0.1 * streams, "mfu": None,
+             "verdict": "implausible" if streams == 9 and block else "possible"}
+            for e in engines for block in (0, 1) for streams in (1, 4, 9)
+        ],
         "arms": [
             {"engine": e, "engine_id": e.removesuffix("-equal"), "recipe": e, "model": "m",
              "arm": "equalised" if e.endswith("-equal") else "defaults",

@@ -15,7 +15,7 @@ from enginebook.report.tables.provenance import flat
 
 ALL = [name for name in tables.__all__ if name not in {"Column", "Value", "table"}]
 PARTS = {
-    "arm_comparison", "arms", "conversations", "effort", "energy", "online",
+    "arm_comparison", "arms", "conversations", "efficiency", "effort", "energy", "online",
     "prefix_reuse", "probes", "simulations", "starts", "structured", "swaps", "trace_replay",
 }  # fmt: skip
 
@@ -407,3 +407,19 @@ def test_features_name_their_pages(data: StudyData) -> None:
     assert page.find("details") is not None
     shown = {row[0] for row in rows_of(tables.features(data))}
     assert {"vLLM", "SGLang", "TensorRT-LLM", "llama.cpp", "LMDeploy", "Ollama"} <= shown
+
+
+def test_efficiency_shows_what_comes_too_near_first_and_each_engines_nearest(
+    parts: StudyData,
+) -> None:
+    rows = rows_of(tables.efficiency(parts))
+    assert len(rows) == parts.audit["engine"].n_unique()
+    assert {row[6] for row in rows} == {"implausible"}  # the worst block's word
+    assert {row[3] for row in rows} == {"90.5\u202f%"}  # the mean over blocks
+    assert {row[5] for row in rows} == {"–"}
+    calm = parts.audit.with_columns(verdict=pl.lit("possible"))
+    near = tables.efficiency(replace(parts, audit=calm.filter(pl.col("concurrency") < 9)))
+    assert {row[3] for row in rows_of(near)} == {"40.5\u202f%"}
+    caption = parsed(near).select_one("caption")
+    assert caption is not None
+    assert f"{len(calm) * 2 // 3} possible" in caption.text

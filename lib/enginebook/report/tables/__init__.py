@@ -7,6 +7,7 @@ from enginebook.report.tables.citation import citation
 from enginebook.report.tables.claims import claims
 from enginebook.report.tables.deployment import installs, launches, memory
 from enginebook.report.tables.economy import effort, energy
+from enginebook.report.tables.efficiency import efficiency
 from enginebook.report.tables.parts import (
     conversations,
     online,
@@ -42,6 +43,7 @@ __all__ = [
     "conversations",
     "decision_tree",
     "downloads",
+    "efficiency",
     "effort",
     "energy",
     "failures",
