@@ -278,7 +278,12 @@ PARTS = {
     "chat": {"ttft_turn_first_p50_ms": 90.0, "ttft_turn_last_p50_ms": 40.0, "sessions_per_s": 0.5},
     "json.text": {"valid_json_share": 0.0, "e2e_p50_ms": 700.0},
     "json.json_schema.flat": {"valid_json_share": 1.0, "time_per_valid_answer_ms": 800.0},
-    "online.r2": {"goodput_per_s.chat": 1.8, "slo_share.chat": 0.9, "ttft_p95_ms": 400.0},
+    "online.r2": {
+        "goodput_per_s.chat": 1.8,
+        "slo_share.chat": 0.9,
+        "ttft_p95_ms": 400.0,
+        "response_ttft_p95_ms": 410.0,
+    },
     "online.search": {"capacity_per_s.chat": 2.5},
     "replay": {"ttft_p50_ms": 70.0, "goodput_per_s.chat": 1.1},
 }

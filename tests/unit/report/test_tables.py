@@ -423,3 +423,14 @@ def test_efficiency_shows_what_comes_too_near_first_and_each_engines_nearest(
     caption = parsed(near).select_one("caption")
     assert caption is not None
     assert f"{len(calm) * 2 // 3} possible" in caption.text
+
+
+def test_online_load_shows_times_from_the_scheduled_moment_beside_those_from_sending(
+    parts: StudyData,
+) -> None:
+    heads = [h.get_text(" ", strip=True) for h in parsed(tables.online(parts)).select("thead th")]
+    (sent,) = [i for i, h in enumerate(heads) if h.startswith("Time to first token, 95th")]
+    assert heads[sent + 1].startswith("Time to first token from the scheduled moment")
+    first = rows_of(tables.online(parts))[0]
+    assert first[sent].split()[0] != first[sent + 1].split()[0]
+
