@@ -22,7 +22,7 @@ SECTIONS: tuple[tuple[str | None, tuple[str, ...]], ...] = (
     ("ttft", ("report.charts.ttft(data)", "report.charts.itl(data)", "report.charts.ecdf(data)")),
     ("deployment", ("report.tables.installs(data)", "report.charts.time_to_serve(data)", "report.tables.launches(data)", "report.charts.starts(data)", "report.tables.starts(data)", "report.tables.swaps(data)", "report.charts.memory(data)", "report.charts.memory_states(data)", "report.tables.memory(data)")),
     ("parts", ("report.charts.prefix_reuse(data)", "report.tables.prefix_reuse(data)", "report.charts.conversations(data)", "report.tables.conversations(data)", "report.charts.structured(data)", "report.tables.structured(data)", "report.charts.online(data)", "report.tables.online(data)", "report.tables.trace_replay(data)")),
-    ("comparisons", ("report.tables.comparisons(data)",)),
+    ("comparisons", ("report.tables.comparisons(data)", "report.tables.crossovers(data)")),
     ("claims", ("report.charts.claims_overview(data)", "report.tables.claims(data)")),
     ("host", ("report.tables.host(data)", "report.tables.ceilings(data)", "report.tables.efficiency(data)", "report.tables.calibration(data)", "report.tables.arms(data)", "report.tables.arm_comparison(data)", "report.tables.probes(data)", "report.tables.simulations(data)")),
     ("trouble", ("report.tables.failures(data)", "report.tables.flagged(data)", "report.tables.same_text(data)")),

@@ -39,7 +39,8 @@ def test_each_table_is_named_and_regular(
 ) -> None:
     made = getattr(tables, name)(request.getfixturevalue(study))
     if isinstance(made, NoData):
-        assert (name, study) == ("flagged", "one_block") or (name in PARTS and study != "parts")
+        alone = study == "one_block" and name in {"flagged", "crossovers"}
+        assert alone or (name in PARTS and study != "parts")
         return
     page = parsed(made)
     caption = page.select_one("caption")
@@ -434,3 +435,21 @@ def test_online_load_shows_times_from_the_scheduled_moment_beside_those_from_sen
     first = rows_of(tables.online(parts))[0]
     assert first[sent].split()[0] != first[sent + 1].split()[0]
 
+
+def test_crossovers_are_told_with_their_interval_and_never_of_one_block(data: StudyData) -> None:
+    streams, blocks = (1, 4, 16), (0, 1, 2)
+    rate = {"llamacpp": (100, 200, 300), "vllm": (50, 180, 600)}
+    rows = [
+        {"engine": e, "block": b, "scenario": "x", "concurrency": c, "input_tokens": 8,
+         "output_tokens": 8, "metric": "output_tokens_per_s", "value": v * (1 + 0.01 * b), "n": 9,
+         "gate_ok": True, "flags": [], "cell": ""}
+        for e, values in rate.items() for b in blocks for c, v in zip(streams, values, strict=True)
+    ]  # fmt: skip
+    cells = pl.DataFrame(rows, schema=data.cells.schema)
+    crossed = replace(data, cells=cells, arms=data.arms.clear())
+    (row,) = rows_of(tables.crossovers(crossed))
+    assert row[2] == "vllm overtakes llamacpp"
+    assert 4 < float(row[3]) < 16
+    assert row[5] == "3"
+    for fewer in (cells.filter(pl.col("block") == 0), cells.filter(pl.col("concurrency") < 16)):
+        assert isinstance(tables.crossovers(replace(crossed, cells=fewer)), NoData)

@@ -5,6 +5,7 @@ from enginebook.report.tables.answers import accuracy, same_text
 from enginebook.report.tables.arms import arm_comparison, arms
 from enginebook.report.tables.citation import citation
 from enginebook.report.tables.claims import claims
+from enginebook.report.tables.crossing import crossovers
 from enginebook.report.tables.deployment import installs, launches, memory
 from enginebook.report.tables.economy import effort, energy
 from enginebook.report.tables.efficiency import efficiency
@@ -41,6 +42,7 @@ __all__ = [
     "claims",
     "comparisons",
     "conversations",
+    "crossovers",
     "decision_tree",
     "downloads",
     "efficiency",
