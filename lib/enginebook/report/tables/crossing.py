@@ -34,7 +34,7 @@ def crossovers(data: StudyData) -> Fragment | NoData:
     if not found:
         return NoData(caption, say("nodata.crossovers", language))
     columns = [
-        Column(say("table.metric", language), filtered=True),
+        Column(say("table.metric", language)),
         Column(say("table.load", language)),
         Column(say("table.overtakes", language)),
         Column(say("table.from_streams", language), numeric=True),
@@ -52,7 +52,7 @@ def crossovers(data: StudyData) -> Fragment | NoData:
         ]
         for row in found
     ]
-    return table(columns, rows, caption=caption, interactive=True)
+    return table(columns, rows, caption=caption)
 
 
 def _arms(data: StudyData) -> Iterator[Sequence[str]]:

@@ -34,9 +34,9 @@ def efficiency(data: StudyData) -> Fragment | NoData:
     counts = dict(data.audit["verdict"].value_counts().iter_rows())
     told = ", ".join(f"{counts[v]:,} {say(f'verdict.{v}', language)}" for v in ORDER if v in counts)
     columns = [
-        Column(say("table.engine", language), filtered=True),
+        Column(say("table.engine", language)),
         Column(say("table.load", language)),
-        Column(say("table.metric", language), filtered=True),
+        Column(say("table.metric", language)),
         Column(say("table.of_limit", language), numeric=True),
         Column("MBU", numeric=True),
         Column("MFU", numeric=True),
